@@ -1,0 +1,174 @@
+//! The next moment at which rule 6 allows something that it does not allow now, although nothing
+//! happens: a ratio crossing.
+//!
+//! Between events a side's ratio moves along straight pieces: what runs unprotected adds to the used
+//! GPU-time, what falls out of the lookback takes from it. A crossing is looked for piece by piece, up
+//! to the next moment at which the core wakes anyway, and is exact to the millisecond.
+
+use super::{BudgetPolicy, least_rate};
+use crate::state::State;
+use crate::units::{BudgetIx, SpanMs, TimeMs};
+use crate::wide::Ratio;
+
+/// A side that might become allowed: `mine` with a contract against `theirs`.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    mine: BudgetIx,
+    theirs: BudgetIx,
+    contract: u128,
+    margin_ppm: u64,
+}
+
+impl BudgetPolicy {
+    /// The next crossing of any waiting contract against any side that has interruptible work.
+    pub(super) fn next_crossing(&self, state: &State) -> TimeMs {
+        let limit = self.known_wakes(state);
+        let mut next = TimeMs::NEVER;
+        let unreserved = state.reservations.len() < state.settings.reservations as usize;
+        for (place, queue) in self.queues.iter().enumerate() {
+            let leaf = state.tree.leaves()[place];
+            if queue.waiting_contracts == 0 || state.tree.fraction(leaf) == 0 {
+                continue;
+            }
+            let rates = queue.lists.iter().filter(|list| !list.contracts.is_empty());
+            let rate = rates.map(|list| u128::from(least_rate(state, list.key))).min().unwrap_or(1);
+            for mine in state.tree.path(leaf) {
+                let Some(parent) = state.tree.parent(mine) else { break };
+                for &theirs in state.tree.children(parent) {
+                    let busy = state.ledger.account(theirs).interruptible_gpus > 0;
+                    if theirs == mine || !busy {
+                        continue;
+                    }
+                    let margin_ppm = state.settings.margin_ppm;
+                    let pair = Pair { mine, theirs, contract: 0, margin_ppm };
+                    let contract = queue.contract_costs.keys().map(|cost| cost * rate).find(
+                        |&contract| !is_allowed(state, Pair { contract, ..pair }, state.now()),
+                    );
+                    if let Some(contract) = contract {
+                        let pair = Pair { contract, ..pair };
+                        next = next.min(first_crossing(state, pair, limit.min(next)));
+                    }
+                    if unreserved {
+                        // Rule 7: a side comes to count for a reservation when its ratio passes the own.
+                        let pair = Pair { contract: 1, margin_ppm: 0, ..pair };
+                        if !is_allowed(state, pair, state.now()) {
+                            next = next.min(first_crossing(state, pair, limit.min(next)));
+                        }
+                    }
+                }
+            }
+        }
+        next
+    }
+
+    /// Moments at which the core wakes whatever the ratios do; beyond the first, pieces may bend.
+    fn known_wakes(&self, state: &State) -> TimeMs {
+        let due = state.reservations.iter().map(|reservation| reservation.until);
+        let wakes = due.chain(state.first_protection_end());
+        wakes.filter(|&at| at > state.now()).fold(TimeMs::NEVER, TimeMs::min)
+    }
+}
+
+fn is_allowed(state: &State, pair: Pair, at: TimeMs) -> bool {
+    let mine = forecast(state, pair.mine, pair.contract, at);
+    mine.at_least_margin_below(forecast(state, pair.theirs, 0, at), pair.margin_ppm)
+}
+
+/// The usage ratio at a later moment if nothing happens before.
+fn forecast(state: &State, node: BudgetIx, extra: u128, at: TimeMs) -> Ratio {
+    state.ledger.usage_ratio_with(node, extra, at)
+}
+
+/// The first moment after now, up to `limit`, at which the pair is allowed; [`TimeMs::NEVER`] if there is
+/// none.
+fn first_crossing(state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
+    let mut from = state.now();
+    while from < limit {
+        let to = piece_end(state, pair, from).min(limit);
+        let Some(to) = bounded(from, to) else { return TimeMs::NEVER };
+        if let Some(at) = crossing_in_piece(state, pair, from, to) {
+            return at;
+        }
+        if to.0 - from.0 >= PIECE_MAX.0 && is_still(state, pair) {
+            return TimeMs::NEVER;
+        }
+        from = to;
+    }
+    TimeMs::NEVER
+}
+
+/// Nothing is looked for further ahead in one piece than this: far longer than any lookback in use.
+const PIECE_MAX: SpanMs = SpanMs::hours(24 * 366);
+
+fn bounded(from: TimeMs, to: TimeMs) -> Option<TimeMs> {
+    let to = to.min(from + PIECE_MAX);
+    (to > from).then_some(to)
+}
+
+/// Whether nothing moves the ratios of a pair any more once every tail has passed.
+fn is_still(state: &State, pair: Pair) -> bool {
+    [pair.mine, pair.theirs].iter().all(|&node| {
+        let account = state.ledger.account(node);
+        account.charged.rate() == state.ledger.protected_units(node)
+    })
+}
+
+/// The end of the straight piece that begins at `from`.
+fn piece_end(state: &State, pair: Pair, from: TimeMs) -> TimeMs {
+    [pair.mine, pair.theirs]
+        .iter()
+        .flat_map(|&node| {
+            let account = state.ledger.account(node);
+            [account.charged.next_tail_change(from), account.allocation.next_tail_change(from)]
+        })
+        .flatten()
+        .filter(|&at| at > from)
+        .fold(TimeMs::NEVER, TimeMs::min)
+}
+
+/// The first moment in `(from, to]` at which the pair is allowed, knowing that it is not at `from`.
+///
+/// On a piece, used and allocated are linear, so the difference that decides is a quadratic in time. If
+/// it is met at the end there is exactly one crossing; if not, it can only be met around the vertex, which
+/// matters where capacity changed within the lookback.
+fn crossing_in_piece(state: &State, pair: Pair, from: TimeMs, to: TimeMs) -> Option<TimeMs> {
+    if is_allowed(state, pair, from) {
+        return Some(from);
+    }
+    if is_allowed(state, pair, to) {
+        return Some(bisect(state, pair, from, to));
+    }
+    if is_flat(state, pair, from) {
+        return None;
+    }
+    // The capacity within the lookback changes along this piece: sample it, then bisect.
+    const SAMPLES: u64 = 16;
+    let step = (to.0 - from.0) / SAMPLES;
+    (1..SAMPLES)
+        .map(|sample| TimeMs(from.0 + sample * step))
+        .find(|&at| step > 0 && is_allowed(state, pair, at))
+        .map(|at| bisect(state, pair, from, at))
+}
+
+/// Whether the allocations of a pair stay as they are along the piece from `from`, so that its ratios are
+/// straight lines and the ends of the piece tell all.
+fn is_flat(state: &State, pair: Pair, from: TimeMs) -> bool {
+    [pair.mine, pair.theirs].iter().all(|&node| {
+        let allocation = &state.ledger.account(node).allocation;
+        allocation.rate() == allocation.tail_rate(from)
+    })
+}
+
+/// The first allowed moment in `(from, to]`, where `from` is not allowed and `to` is.
+fn bisect(state: &State, pair: Pair, from: TimeMs, to: TimeMs) -> TimeMs {
+    let (mut low, mut high) = (from.0, to.0);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if is_allowed(state, pair, TimeMs(middle)) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    TimeMs(high)
+}

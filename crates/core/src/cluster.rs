@@ -1,0 +1,590 @@
+//! Hosts, who is on them, and where a gang fits (rule 8).
+//!
+//! Hosts of one model and size form a *pool*; a gang is placed inside one pool. For each pool the hosts
+//! with exactly `n` idle GPUs are a bit set, so that "the fullest host that fits" is a scan of a few
+//! words, whatever the size of the queue.
+//!
+//! Three counters describe a host: `used` (running, leaving ones included), `dying` (of those, told to
+//! leave) and `promised` (held for workloads that wait for them to be gone).
+
+use crate::units::{HostIx, ModelIx, WorkloadIx};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Hosts and the GPUs taken on each, in the order of declaration.
+pub type Placement = Vec<(HostIx, u32)>;
+
+/// One host as declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostSpec {
+    /// How many GPUs it has.
+    pub gpus: u32,
+    /// Their model.
+    pub model: ModelIx,
+    /// The topology domain it is in.
+    pub domain: u32,
+}
+
+/// Whether a host takes and runs work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostState {
+    /// In service.
+    Up,
+    /// In service, but takes no new work (rule 9).
+    Draining,
+    /// Out of service: drained and given to its repairer.
+    Drained,
+    /// Out of service: failed.
+    Down,
+}
+
+/// A host and what is on it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// As declared.
+    pub spec: HostSpec,
+    /// Whether it takes and runs work.
+    pub state: HostState,
+    /// The pool it belongs to.
+    pub pool: usize,
+    /// GPUs that run something.
+    pub used: u32,
+    /// Of these, GPUs whose work was told to leave.
+    pub dying: u32,
+    /// GPUs held for workloads that are decided but do not run yet.
+    pub promised: u32,
+    /// Who runs here, with how many GPUs.
+    pub runs: Vec<(WorkloadIx, u32)>,
+}
+
+impl Host {
+    /// GPUs that can be given away at this moment.
+    #[must_use]
+    pub fn idle(&self) -> u32 {
+        if self.state == HostState::Up {
+            self.spec.gpus - self.used - self.promised.saturating_sub(self.dying)
+        } else {
+            0
+        }
+    }
+
+    /// GPUs that are nobody's once those who were told to leave are gone.
+    #[must_use]
+    pub fn idle_soon(&self) -> u32 {
+        if self.state == HostState::Up {
+            self.spec.gpus + self.dying - self.used - self.promised
+        } else {
+            0
+        }
+    }
+
+    /// Whether its GPUs count as capacity (rule 9: a draining host does until drained).
+    #[must_use]
+    pub fn in_service(&self) -> bool {
+        matches!(self.state, HostState::Up | HostState::Draining)
+    }
+}
+
+/// Hosts of one model and size.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// The model.
+    pub model: ModelIx,
+    /// GPUs of each host.
+    pub gpus_per_host: u32,
+    /// The hosts in the order of declaration.
+    pub hosts: Vec<HostIx>,
+    /// Bit `i` of `by_idle[n]`: host `hosts[i]` is up and has exactly `n` idle GPUs.
+    by_idle: Vec<Vec<u64>>,
+    /// How many hosts each set of `by_idle` holds.
+    idle_counts: Vec<u32>,
+    /// GPUs that are nobody's once those who were told to leave are gone, over all hosts.
+    idle_soon: u32,
+}
+
+impl Pool {
+    /// How many hosts that are up have at least `gpus` idle.
+    #[must_use]
+    pub fn hosts_with_idle(&self, gpus: u32) -> u32 {
+        self.idle_counts.iter().skip(gpus as usize).sum()
+    }
+
+    /// GPUs that are nobody's once those who were told to leave are gone, over all hosts that are up.
+    #[must_use]
+    pub const fn idle_soon(&self) -> u32 {
+        self.idle_soon
+    }
+
+    /// Idle GPUs over all hosts that are up.
+    #[must_use]
+    pub fn idle(&self) -> u32 {
+        self.idle_counts.iter().zip(0u32..).map(|(hosts, gpus)| hosts * gpus).sum()
+    }
+}
+
+/// What a gang asks of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ask {
+    /// Whole hosts, or hosts of an explicit shape.
+    pub hosts: u32,
+    /// GPUs on each of those.
+    pub gpus_per_host: u32,
+    /// GPUs on one further host; 0 for none.
+    pub rest: u32,
+}
+
+impl Ask {
+    /// The shape of `gpus` on hosts of `per_host` (rule 8), or the explicit one.
+    #[must_use]
+    pub fn on(gpus: u32, shape: Option<(u32, u32)>, per_host: u32) -> Self {
+        match shape {
+            Some((hosts, each)) => Self { hosts, gpus_per_host: each, rest: 0 },
+            None if gpus <= per_host => Self { hosts: 0, gpus_per_host: 0, rest: gpus },
+            None => {
+                Self { hosts: gpus / per_host, gpus_per_host: per_host, rest: gpus % per_host }
+            }
+        }
+    }
+
+    /// Whether one host is enough.
+    #[must_use]
+    pub const fn is_single(&self) -> bool {
+        self.hosts == 0 || (self.hosts == 1 && self.rest == 0)
+    }
+
+    /// GPUs on the single host of a single ask.
+    #[must_use]
+    pub const fn single_gpus(&self) -> u32 {
+        if self.hosts == 0 { self.rest } else { self.gpus_per_host }
+    }
+
+    /// The fewest GPUs that any of its hosts gives.
+    #[must_use]
+    pub const fn smallest_part(&self) -> u32 {
+        if self.rest > 0 { self.rest } else { self.gpus_per_host }
+    }
+}
+
+/// All hosts.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    hosts: Vec<Host>,
+    pools: Vec<Pool>,
+    places: Vec<u32>,
+    rates: Vec<u64>,
+    domains: u32,
+}
+
+impl Cluster {
+    /// A cluster of idle hosts, with the rate units of each model.
+    #[must_use]
+    pub fn new(specs: &[HostSpec], rates: Vec<u64>) -> Self {
+        let mut pools: Vec<Pool> = Vec::new();
+        let mut hosts = Vec::with_capacity(specs.len());
+        let mut places = Vec::with_capacity(specs.len());
+        for (index, spec) in specs.iter().enumerate() {
+            let same = |pool: &Pool| (pool.model, pool.gpus_per_host) == (spec.model, spec.gpus);
+            let pool = pools.iter().position(same).unwrap_or_else(|| {
+                pools.push(Pool {
+                    model: spec.model,
+                    gpus_per_host: spec.gpus,
+                    hosts: Vec::new(),
+                    by_idle: Vec::new(),
+                    idle_counts: vec![0; spec.gpus as usize + 1],
+                    idle_soon: 0,
+                });
+                pools.len() - 1
+            });
+            places.push(pools[pool].hosts.len() as u32);
+            pools[pool].hosts.push(HostIx(index as u32));
+            pools[pool].idle_soon += spec.gpus;
+            hosts.push(Host {
+                spec: *spec,
+                state: HostState::Up,
+                pool,
+                used: 0,
+                dying: 0,
+                promised: 0,
+                runs: Vec::new(),
+            });
+        }
+        for pool in &mut pools {
+            let words = pool.hosts.len().div_ceil(64);
+            pool.by_idle = vec![vec![0; words]; pool.gpus_per_host as usize + 1];
+        }
+        let domains = specs.iter().map(|spec| spec.domain + 1).max().unwrap_or(1);
+        let mut cluster = Self { hosts, pools, places, rates, domains };
+        for index in 0..cluster.hosts.len() {
+            let idle = cluster.hosts[index].idle();
+            cluster.index(HostIx(index as u32), Some(idle), None);
+        }
+        cluster
+    }
+
+    /// All hosts, in the order of declaration.
+    #[must_use]
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// One host.
+    #[must_use]
+    pub fn host(&self, host: HostIx) -> &Host {
+        &self.hosts[host.at()]
+    }
+
+    /// All pools, in the order in which their first hosts were declared.
+    #[must_use]
+    pub fn pools(&self) -> &[Pool] {
+        &self.pools
+    }
+
+    /// Rate units of a pool: what one of its GPUs is charged per millisecond.
+    #[must_use]
+    pub fn rate(&self, pool: usize) -> u64 {
+        self.rates[self.pools[pool].model.at()]
+    }
+
+    /// Capacity in service, in units per millisecond.
+    #[must_use]
+    pub fn capacity_units(&self) -> u128 {
+        let in_service = self.hosts.iter().filter(|host| host.in_service());
+        in_service
+            .map(|host| u128::from(host.spec.gpus) * u128::from(self.rates[host.spec.model.at()]))
+            .sum()
+    }
+
+    /// The place of a host inside its pool.
+    #[must_use]
+    pub fn place_in_pool(&self, host: HostIx) -> usize {
+        self.places[host.at()] as usize
+    }
+
+    /// The largest gang that could ever be placed, given a model.
+    #[must_use]
+    pub fn largest_gang(&self, model: Option<ModelIx>) -> u32 {
+        let pools = self.pools.iter().filter(|pool| model.is_none_or(|model| model == pool.model));
+        pools.map(|pool| pool.gpus_per_host * pool.hosts.len() as u32).max().unwrap_or(0)
+    }
+
+    /// The pools that may hold a gang, with what it asks of each. What fits one host of some pool is
+    /// never split over hosts of another (rule 8).
+    pub fn asks(
+        &self,
+        gpus: u32,
+        shape: Option<(u32, u32)>,
+        model: Option<ModelIx>,
+    ) -> impl Iterator<Item = (usize, Ask)> + '_ {
+        let allowed = move |pool: &Pool| model.is_none_or(|model| model == pool.model);
+        let fits_one = shape.is_none()
+            && self.pools.iter().any(|pool| allowed(pool) && gpus <= pool.gpus_per_host);
+        self.pools.iter().enumerate().filter_map(move |(index, pool)| {
+            if !allowed(pool) || (fits_one && gpus > pool.gpus_per_host) {
+                return None;
+            }
+            let ask = Ask::on(gpus, shape, pool.gpus_per_host);
+            let hosts = ask.hosts + u32::from(ask.rest > 0);
+            let fits = ask.gpus_per_host <= pool.gpus_per_host && hosts <= pool.hosts.len() as u32;
+            fits.then_some((index, ask))
+        })
+    }
+
+    /// Whether all hosts of a model (or all hosts) are of one pool, so that a smaller gang always fits
+    /// where a larger one does.
+    #[must_use]
+    pub fn is_uniform(&self, model: Option<ModelIx>) -> bool {
+        let allowed = |pool: &&Pool| model.is_none_or(|model| model == pool.model);
+        self.pools.iter().filter(allowed).count() <= 1
+    }
+
+    /// Moves a host between the sets of its pool.
+    fn index(&mut self, host: HostIx, add: Option<u32>, remove: Option<u32>) {
+        let place = self.places[host.at()] as usize;
+        let pool = &mut self.pools[self.hosts[host.at()].pool];
+        let (word, bit) = (place / 64, 1u64 << (place % 64));
+        if let Some(idle) = remove {
+            pool.by_idle[idle as usize][word] &= !bit;
+            pool.idle_counts[idle as usize] -= 1;
+        }
+        if let Some(idle) = add {
+            pool.by_idle[idle as usize][word] |= bit;
+            pool.idle_counts[idle as usize] += 1;
+        }
+    }
+
+    /// Changes one host and keeps the sets right.
+    fn change(&mut self, host: HostIx, change: impl FnOnce(&mut Host)) {
+        let up = |host: &Host| (host.state == HostState::Up).then(|| host.idle());
+        let facts = &mut self.hosts[host.at()];
+        let (before, soon_before) = (up(facts), facts.idle_soon());
+        change(facts);
+        let (after, soon_after) = (up(facts), facts.idle_soon());
+        let pool = &mut self.pools[facts.pool];
+        pool.idle_soon = pool.idle_soon + soon_after - soon_before;
+        if before != after {
+            self.index(host, after, before);
+        }
+    }
+
+    /// A host changes its state.
+    pub fn set_state(&mut self, host: HostIx, state: HostState) {
+        self.change(host, |host| host.state = state);
+    }
+
+    /// GPUs are held for a workload that does not run yet.
+    pub fn promise(&mut self, placement: &Placement) {
+        for &(host, gpus) in placement {
+            self.change(host, |host| host.promised += gpus);
+        }
+    }
+
+    /// Held GPUs are given back, or taken up by a start.
+    pub fn unpromise(&mut self, placement: &Placement) {
+        for &(host, gpus) in placement {
+            self.change(host, |host| host.promised -= gpus);
+        }
+    }
+
+    /// A workload runs.
+    pub fn occupy(&mut self, workload: WorkloadIx, placement: &Placement) {
+        for &(host, gpus) in placement {
+            self.change(host, |host| {
+                host.used += gpus;
+                host.runs.push((workload, gpus));
+            });
+        }
+    }
+
+    /// A workload was told to leave.
+    pub fn mark_dying(&mut self, placement: &Placement) {
+        for &(host, gpus) in placement {
+            self.change(host, |host| host.dying += gpus);
+        }
+    }
+
+    /// A workload is gone.
+    pub fn vacate(&mut self, workload: WorkloadIx, placement: &Placement, was_dying: bool) {
+        for &(host, gpus) in placement {
+            self.change(host, |host| {
+                host.used -= gpus;
+                if was_dying {
+                    host.dying -= gpus;
+                }
+                host.runs.retain(|&(run, _)| run != workload);
+            });
+        }
+    }
+
+    /// Rule 8 on idle GPUs: where `ask` fits now, among the hosts of `pool` that `may_use` allows.
+    #[must_use]
+    pub fn place_idle(
+        &self,
+        pool_index: usize,
+        ask: Ask,
+        may_use: impl Fn(HostIx) -> bool,
+    ) -> Option<Placement> {
+        let pool = &self.pools[pool_index];
+        if ask.is_single() {
+            let gpus = ask.single_gpus();
+            for idle in gpus..=pool.gpus_per_host {
+                if pool.idle_counts[idle as usize] == 0 {
+                    continue;
+                }
+                let host = bits(&pool.by_idle[idle as usize])
+                    .map(|place| pool.hosts[place])
+                    .find(|&host| may_use(host));
+                if let Some(host) = host {
+                    return Some(vec![(host, gpus)]);
+                }
+            }
+            return None;
+        }
+        if pool.hosts_with_idle(ask.gpus_per_host) < ask.hosts {
+            return None;
+        }
+        self.place(pool_index, ask, |host| {
+            if may_use(host) { self.hosts[host.at()].idle() } else { 0 }
+        })
+    }
+
+    /// Rule 8 on any view of the hosts: `available` says how many GPUs each may give (0 for hosts that
+    /// must not be used).
+    #[must_use]
+    pub fn place(
+        &self,
+        pool_index: usize,
+        ask: Ask,
+        available: impl Fn(HostIx) -> u32,
+    ) -> Option<Placement> {
+        let pool = &self.pools[pool_index];
+        if ask.is_single() {
+            let gpus = ask.single_gpus();
+            let fits = pool.hosts.iter().filter(|&&host| available(host) >= gpus);
+            let host = fits.min_by_key(|&&host| (available(host), host))?;
+            return Some(vec![(*host, gpus)]);
+        }
+        let mut chosen = self.place_hosts(pool, ask, &available)?;
+        if ask.rest > 0 {
+            let taken = |host: HostIx| chosen.iter().any(|&(other, _)| other == host);
+            let near = |host: HostIx| {
+                let domain = self.hosts[host.at()].spec.domain;
+                chosen.iter().any(|&(other, _)| self.hosts[other.at()].spec.domain == domain)
+            };
+            let fits =
+                pool.hosts.iter().filter(|&&host| available(host) >= ask.rest && !taken(host));
+            let host = *fits.min_by_key(|&&host| (!near(host), available(host), host))?;
+            chosen.push((host, ask.rest));
+        }
+        chosen.sort_unstable();
+        Some(chosen)
+    }
+
+    /// The hosts of a gang that are taken alike: fewest domains, then the domain that is left least
+    /// fragmented (with the fewest such hosts to spare), then the order of declaration.
+    fn place_hosts(
+        &self,
+        pool: &Pool,
+        ask: Ask,
+        available: &impl Fn(HostIx) -> u32,
+    ) -> Option<Placement> {
+        let each = ask.gpus_per_host;
+        let mut by_domain: Vec<Vec<HostIx>> = vec![Vec::new(); self.domains as usize];
+        let mut partly = vec![false; self.domains as usize];
+        for &host in &pool.hosts {
+            let (gpus, domain) = (available(host), self.hosts[host.at()].spec.domain as usize);
+            if gpus >= each {
+                by_domain[domain].push(host);
+            } else if ask.rest > 0 && gpus >= ask.rest {
+                partly[domain] = true;
+            }
+        }
+        let mut needed = ask.hosts as usize;
+        let mut chosen = Placement::new();
+        // The rest of the gang counts when a single domain is looked for.
+        let whole_fits = |domain: usize, needed: usize| {
+            let whole = by_domain[domain].len();
+            whole >= needed && (ask.rest == 0 || partly[domain] || whole > needed)
+        };
+        let mut open: Vec<usize> =
+            (0..by_domain.len()).filter(|&domain| !by_domain[domain].is_empty()).collect();
+        while needed > 0 {
+            let fitting = open.iter().copied().filter(|&domain| by_domain[domain].len() >= needed);
+            let last = fitting.min_by_key(|&domain| {
+                (!whole_fits(domain, needed), by_domain[domain].len(), by_domain[domain][0])
+            });
+            let domain = match last {
+                Some(domain) => domain,
+                // No domain holds what is left: the largest one first, so that few are used.
+                None => open.iter().copied().max_by_key(|&domain| {
+                    (by_domain[domain].len(), core::cmp::Reverse(by_domain[domain][0]))
+                })?,
+            };
+            open.retain(|&other| other != domain);
+            for &host in by_domain[domain].iter().take(needed) {
+                chosen.push((host, each));
+            }
+            needed -= by_domain[domain].len().min(needed);
+        }
+        Some(chosen)
+    }
+}
+
+/// The places of the bits that are set, lowest first.
+fn bits(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
+    words.iter().enumerate().flat_map(|(index, &word)| {
+        core::iter::successors((word != 0).then_some(word), |&word| {
+            let rest = word & (word - 1);
+            (rest != 0).then_some(rest)
+        })
+        .map(move |word| index * 64 + word.trailing_zeros() as usize)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(hosts: &[(u32, u32)]) -> Cluster {
+        let specs: Vec<HostSpec> = hosts
+            .iter()
+            .map(|&(gpus, domain)| HostSpec { gpus, model: ModelIx(0), domain })
+            .collect();
+        Cluster::new(&specs, vec![1])
+    }
+
+    fn occupy(cluster: &mut Cluster, id: u32, placement: &[(u32, u32)]) {
+        let placement = placement.iter().map(|&(host, gpus)| (HostIx(host), gpus)).collect();
+        cluster.occupy(WorkloadIx(id), &placement);
+    }
+
+    fn place(cluster: &Cluster, gpus: u32) -> Option<Vec<(u32, u32)>> {
+        let (pool, ask) = cluster.asks(gpus, None, None).next()?;
+        let placement = cluster.place_idle(pool, ask, |_| true)?;
+        Some(placement.into_iter().map(|(host, gpus)| (host.0, gpus)).collect())
+    }
+
+    #[test]
+    fn the_fullest_host_that_fits_then_the_first_declared() {
+        let mut cluster = cluster(&[(8, 0), (8, 0), (8, 0)]);
+        assert_eq!(place(&cluster, 3), Some(vec![(0, 3)]));
+        occupy(&mut cluster, 1, &[(1, 4)]);
+        assert_eq!(place(&cluster, 3), Some(vec![(1, 3)]));
+        assert_eq!(place(&cluster, 5), Some(vec![(0, 5)]));
+    }
+
+    #[test]
+    fn a_gang_takes_whole_hosts_and_one_partly_used() {
+        let mut cluster = cluster(&[(4, 0); 4]);
+        occupy(&mut cluster, 1, &[(0, 1)]);
+        assert_eq!(place(&cluster, 10), Some(vec![(0, 2), (1, 4), (2, 4)]));
+        occupy(&mut cluster, 2, &[(1, 1), (2, 1)]);
+        assert_eq!(place(&cluster, 10), None);
+    }
+
+    #[test]
+    fn a_gang_keeps_to_few_domains_and_leaves_the_large_ones_whole() {
+        let mut cluster =
+            cluster(&[(8, 0), (8, 0), (8, 0), (8, 0), (8, 1), (8, 1), (8, 1), (8, 2), (8, 2)]);
+        assert_eq!(place(&cluster, 16), Some(vec![(7, 8), (8, 8)]));
+        assert_eq!(place(&cluster, 24), Some(vec![(4, 8), (5, 8), (6, 8)]));
+        occupy(&mut cluster, 1, &[(7, 1)]);
+        assert_eq!(place(&cluster, 40), Some(vec![(0, 8), (1, 8), (2, 8), (3, 8), (8, 8)]));
+        assert_eq!(place(&cluster, 8 * 9), None);
+    }
+
+    #[test]
+    fn the_rest_of_a_gang_stays_near_it() {
+        let mut cluster = cluster(&[(8, 0), (8, 0), (8, 1), (8, 1), (8, 1)]);
+        occupy(&mut cluster, 1, &[(0, 2)]);
+        assert_eq!(place(&cluster, 12), Some(vec![(0, 4), (1, 8)]));
+        assert_eq!(place(&cluster, 20), Some(vec![(2, 8), (3, 8), (4, 4)]));
+    }
+
+    #[test]
+    fn what_fits_one_host_is_not_split_over_smaller_ones() {
+        let cluster = cluster(&[(4, 0), (4, 0), (8, 0)]);
+        assert_eq!(place(&cluster, 6), Some(vec![(2, 6)]));
+        assert_eq!(cluster.asks(6, None, None).count(), 1);
+        assert_eq!(cluster.asks(9, None, None).count(), 0);
+        assert_eq!(cluster.largest_gang(None), 8);
+    }
+
+    #[test]
+    fn held_and_dying_gpus_are_not_idle() {
+        let mut cluster = cluster(&[(8, 0)]);
+        occupy(&mut cluster, 1, &[(0, 6)]);
+        let six = vec![(HostIx(0), 6)];
+        cluster.mark_dying(&six);
+        let held = vec![(HostIx(0), 4)];
+        cluster.promise(&held);
+        let host = |cluster: &Cluster| (cluster.hosts[0].idle(), cluster.hosts[0].idle_soon());
+        assert_eq!(host(&cluster), (2, 4));
+        cluster.vacate(WorkloadIx(1), &six, true);
+        assert_eq!(host(&cluster), (4, 4));
+        cluster.unpromise(&held);
+        cluster.occupy(WorkloadIx(2), &held);
+        assert_eq!(host(&cluster), (4, 4));
+        cluster.set_state(HostIx(0), HostState::Draining);
+        assert_eq!(place(&cluster, 1), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! What every budget was charged, still protects and was allocated (rules 2 and 3).
+//!
+//! Amounts are in *units* of GPU-ms: GPUs x rate x milliseconds, the rates divided by their greatest
+//! common divisor so that a cluster of one model counts plain GPU-ms. Everything is kept per node of
+//! the tree, ancestors included, so that a reading never walks the tree.
+
+use crate::tree::Tree;
+use crate::units::{BudgetIx, SpanMs, TimeMs};
+use crate::wide::Ratio;
+use crate::window::{Before, Window};
+use alloc::vec::Vec;
+
+/// One budget's account.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Allocated occupancy of itself and all below, over the lookback.
+    pub charged: Window,
+    /// Unallocated occupancy, over the lookback.
+    pub unallocated: Window,
+    /// Fraction x capacity in service, over the lookback.
+    pub allocation: Window,
+    /// Units of its protected attempts.
+    protected_units: u128,
+    /// Sum of units x end of protection over its protected attempts.
+    protected_until: u128,
+    /// Contracts of attempts that are decided but do not run yet.
+    pending: u128,
+    /// GPUs of its allocated, running and no longer protected attempts.
+    pub interruptible_gpus: u32,
+}
+
+/// All accounts, and the capacity that feeds them.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    accounts: Vec<Account>,
+    lookback: SpanMs,
+    horizon: SpanMs,
+    capacity_units: u128,
+}
+
+impl Ledger {
+    /// Empty accounts for `tree`.
+    #[must_use]
+    pub fn new(tree: &Tree, lookback: SpanMs, horizon: SpanMs) -> Self {
+        let account = Account {
+            charged: Window::new(lookback, Before::Nothing),
+            unallocated: Window::new(lookback, Before::Nothing),
+            allocation: Window::new(lookback, Before::FirstRate),
+            protected_units: 0,
+            protected_until: 0,
+            pending: 0,
+            interruptible_gpus: 0,
+        };
+        let accounts = (0..tree.len()).map(|_| account.clone()).collect();
+        Self { accounts, lookback, horizon, capacity_units: 0 }
+    }
+
+    /// One budget's account.
+    #[must_use]
+    pub fn account(&self, node: BudgetIx) -> &Account {
+        &self.accounts[node.at()]
+    }
+
+    /// Capacity in service, in units per millisecond.
+    #[must_use]
+    pub const fn capacity_units(&self) -> u128 {
+        self.capacity_units
+    }
+
+    /// The lookback W.
+    #[must_use]
+    pub const fn lookback(&self) -> SpanMs {
+        self.lookback
+    }
+
+    /// From `now` on the fractions of `tree` and `capacity_units` hold.
+    pub fn set_allocation(&mut self, tree: &Tree, capacity_units: u128, now: TimeMs) {
+        self.capacity_units = capacity_units;
+        for (index, account) in self.accounts.iter_mut().enumerate() {
+            let fraction = u128::from(tree.fraction(BudgetIx(index as u32)));
+            account.allocation.set_rate(now, fraction * capacity_units);
+        }
+    }
+
+    fn each_above(&mut self, tree: &Tree, leaf: BudgetIx, mut change: impl FnMut(&mut Account)) {
+        let mut node = Some(leaf);
+        while let Some(at) = node {
+            change(&mut self.accounts[at.at()]);
+            node = tree.parent(at);
+        }
+    }
+
+    /// A contract is decided: its GPU-time counts from now, though the attempt does not run yet.
+    pub fn commit(&mut self, tree: &Tree, leaf: BudgetIx, contract: u128) {
+        self.each_above(tree, leaf, |account| account.pending += contract);
+    }
+
+    /// The decided contract is taken up by a running attempt, or dropped.
+    pub fn uncommit(&mut self, tree: &Tree, leaf: BudgetIx, contract: u128) {
+        self.each_above(tree, leaf, |account| account.pending -= contract);
+    }
+
+    /// An allocated attempt of `units` starts to run, protected until `until`.
+    pub fn start(&mut self, tree: &Tree, leaf: BudgetIx, units: u64, until: TimeMs, now: TimeMs) {
+        let units = u128::from(units);
+        self.each_above(tree, leaf, |account| {
+            account.charged.set_rate(now, account.charged.rate() + units);
+            account.protected_units += units;
+            account.protected_until += units * u128::from(until.0);
+        });
+    }
+
+    /// The protection of an attempt ends, by time or because it stopped.
+    pub fn unprotect(&mut self, tree: &Tree, leaf: BudgetIx, units: u64, until: TimeMs) {
+        let units = u128::from(units);
+        self.each_above(tree, leaf, |account| {
+            account.protected_units -= units;
+            account.protected_until -= units * u128::from(until.0);
+        });
+    }
+
+    /// `gpus` of an allocated attempt become (or cease to be) interruptible.
+    pub fn interruptible(&mut self, tree: &Tree, leaf: BudgetIx, gpus: u32, change: Change) {
+        self.each_above(tree, leaf, |account| match change {
+            Change::More => account.interruptible_gpus += gpus,
+            Change::Less => account.interruptible_gpus -= gpus,
+        });
+    }
+
+    /// An allocated attempt stops. Its protection must have been ended before.
+    pub fn stop(&mut self, tree: &Tree, leaf: BudgetIx, units: u64, now: TimeMs) {
+        let units = u128::from(units);
+        self.each_above(tree, leaf, |account| {
+            account.charged.set_rate(now, account.charged.rate() - units);
+        });
+    }
+
+    /// An unallocated attempt starts or stops.
+    pub fn unallocated(&mut self, tree: &Tree, leaf: BudgetIx, units: u64, c: Change, now: TimeMs) {
+        let units = u128::from(units);
+        self.each_above(tree, leaf, |account| {
+            let rate = account.unallocated.rate();
+            let rate = match c {
+                Change::More => rate + units,
+                Change::Less => rate - units,
+            };
+            account.unallocated.set_rate(now, rate);
+        });
+    }
+
+    /// What a budget has charged within the lookback plus what its contracts still protect, in units.
+    #[must_use]
+    pub fn used_units(&self, node: BudgetIx, now: TimeMs) -> u128 {
+        let account = &self.accounts[node.at()];
+        account.charged.sum(now) + self.committed_units(node, now)
+    }
+
+    /// What the contracts of a budget still protect, decided ones included, in units.
+    #[must_use]
+    pub fn committed_units(&self, node: BudgetIx, now: TimeMs) -> u128 {
+        let account = &self.accounts[node.at()];
+        account.pending + account.protected_until - account.protected_units * u128::from(now.0)
+    }
+
+    /// Units of a budget's protected attempts.
+    #[must_use]
+    pub fn protected_units(&self, node: BudgetIx) -> u128 {
+        self.accounts[node.at()].protected_units
+    }
+
+    /// What a budget is allocated over `[t-W, t+H]`, in units times 2^32 (rule 3's denominator).
+    #[must_use]
+    pub fn allocated(&self, node: BudgetIx, now: TimeMs) -> u128 {
+        let allocation = &self.accounts[node.at()].allocation;
+        allocation.sum(now) + allocation.rate() * u128::from(self.horizon.0)
+    }
+
+    /// Rule 3: the usage ratio, were `extra` units more committed.
+    #[must_use]
+    pub fn usage_ratio_with(&self, node: BudgetIx, extra: u128, now: TimeMs) -> Ratio {
+        Ratio {
+            used: (self.used_units(node, now) + extra) << 32,
+            allocated: self.allocated(node, now),
+        }
+    }
+
+    /// Rule 3: the usage ratio.
+    #[must_use]
+    pub fn usage_ratio(&self, node: BudgetIx, now: TimeMs) -> Ratio {
+        self.usage_ratio_with(node, 0, now)
+    }
+
+    /// Rule 4: what orders unallocated requests, unallocated occupancy over the lookback / fraction.
+    #[must_use]
+    pub fn unallocated_ratio(&self, tree: &Tree, node: BudgetIx, now: TimeMs) -> Ratio {
+        Ratio {
+            used: self.accounts[node.at()].unallocated.sum(now),
+            allocated: u128::from(tree.fraction(node)),
+        }
+    }
+}
+
+/// Whether an amount comes or goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is added.
+    More,
+    /// It is taken away.
+    Less,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::tests::tree;
+
+    #[test]
+    fn the_ratio_of_the_design_by_hand() {
+        // 8 GPUs, W = 8 h, H = 2 h, one of two equal budgets: 0.5 x 8 x 10 h = 40 GPU-hours.
+        let tree = tree(&[("a", 1), ("b", 1)]);
+        let a = BudgetIx(1);
+        let hour = SpanMs::hours(1).0;
+        let mut ledger = Ledger::new(&tree, SpanMs::hours(8), SpanMs::hours(2));
+        ledger.set_allocation(&tree, 8, TimeMs(0));
+        ledger.commit(&tree, a, u128::from(8 * hour));
+        assert_eq!(ledger.usage_ratio(a, TimeMs(0)).per_10_000(), 2_000);
+        ledger.uncommit(&tree, a, u128::from(8 * hour));
+        ledger.start(&tree, a, 8, TimeMs(hour), TimeMs(0));
+        // Committed whole at the start, and no more by running under protection.
+        assert_eq!(ledger.usage_ratio(a, TimeMs(hour / 2)).per_10_000(), 2_000);
+        ledger.unprotect(&tree, a, 8, TimeMs(hour));
+        assert_eq!(ledger.usage_ratio(a, TimeMs(5 * hour / 2)).per_10_000(), 5_000);
+        assert_eq!(ledger.usage_ratio(BudgetIx(0), TimeMs(5 * hour / 2)).per_10_000(), 2_500);
+    }
+}

@@ -1,0 +1,292 @@
+//! The budget tree and the exact fractions of it (rule 3).
+
+use crate::units::BudgetIx;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The common denominator of all fractions.
+pub const FRACTION_ONE: u64 = 1 << 32;
+
+/// One budget as declared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetNode {
+    /// The path that names it, such as `program-a/a1`; empty for the root.
+    pub path: String,
+    /// The budget above; none for the root.
+    pub parent: Option<BudgetIx>,
+    /// Its weight among its siblings, in millionths. Zero means that it is never funded.
+    pub share_micro: u64,
+    /// A hard limit on all that it is ever charged, in GPU-ms at rate 1.
+    pub limit_gpu_ms: Option<u64>,
+}
+
+/// The tree, with what is derived from the shares.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    nodes: Vec<BudgetNode>,
+    children: Vec<Vec<BudgetIx>>,
+    fractions: Vec<u64>,
+    /// Leaves below each node, as a range of places in `leaves`.
+    leaf_ranges: Vec<(u32, u32)>,
+    leaves: Vec<BudgetIx>,
+    /// For each node its place among the leaves, if it is one.
+    leaf_places: Vec<Option<u32>>,
+}
+
+impl Tree {
+    /// Builds the tree. `nodes[0]` is the root, parents come before children, siblings are sorted by
+    /// name: the edges guarantee this, and it is asserted.
+    #[must_use]
+    pub fn new(nodes: Vec<BudgetNode>) -> Self {
+        assert!(!nodes.is_empty() && nodes[0].parent.is_none(), "the first budget is the root");
+        let mut children = vec![Vec::new(); nodes.len()];
+        for (index, node) in nodes.iter().enumerate().skip(1) {
+            let parent = node.parent.expect("only the root has no parent");
+            assert!(parent.at() < index, "parents come before children");
+            children[parent.at()].push(BudgetIx(index as u32));
+        }
+        for siblings in &children {
+            let sorted = siblings.is_sorted_by(|a, b| nodes[a.at()].path < nodes[b.at()].path);
+            assert!(sorted, "siblings are sorted by name and have names of their own");
+        }
+        let count = nodes.len();
+        let mut tree = Self {
+            nodes,
+            children,
+            fractions: vec![0; count],
+            leaf_ranges: vec![(0, 0); count],
+            leaves: Vec::new(),
+            leaf_places: vec![None; count],
+        };
+        tree.number_leaves(BudgetIx(0));
+        tree.round_fractions();
+        tree
+    }
+
+    fn number_leaves(&mut self, node: BudgetIx) {
+        let from = self.leaves.len() as u32;
+        if self.children[node.at()].is_empty() {
+            self.leaf_places[node.at()] = Some(from);
+            self.leaves.push(node);
+        }
+        for child in self.children[node.at()].clone() {
+            self.number_leaves(child);
+        }
+        self.leaf_ranges[node.at()] = (from, self.leaves.len() as u32);
+    }
+
+    /// Changes one share; the fractions of the whole tree follow.
+    pub fn set_share(&mut self, node: BudgetIx, share_micro: u64) {
+        self.nodes[node.at()].share_micro = share_micro;
+        self.round_fractions();
+    }
+
+    /// Rounds all leaves once, by largest remainder (ties: larger fraction, then path), to the common
+    /// denominator; a node's fraction is the sum of its leaves' (rule 3). The exact fractions are
+    /// carried to 2^-64 on the way down, far below half a step of the result.
+    fn round_fractions(&mut self) {
+        let mut exact = vec![0u128; self.nodes.len()];
+        exact[0] = 1 << 64;
+        for index in 0..self.nodes.len() {
+            let total: u128 = self.children[index]
+                .iter()
+                .map(|child| u128::from(self.nodes[child.at()].share_micro))
+                .sum();
+            for child in &self.children[index] {
+                let share = u128::from(self.nodes[child.at()].share_micro);
+                exact[child.at()] = (exact[index] * share).checked_div(total).unwrap_or(0);
+            }
+        }
+        let funded: u128 = self.leaves.iter().map(|leaf| exact[leaf.at()]).sum();
+        // What no leaf was given (a node all of whose children have share 0) stays unspent.
+        let target = (funded + (1 << 31)) >> 32;
+        let mut order: Vec<BudgetIx> = self.leaves.clone();
+        let remainder = |leaf: BudgetIx| exact[leaf.at()] & 0xffff_ffff;
+        order.sort_by(|&a, &b| {
+            (remainder(b), exact[b.at()], &self.nodes[a.at()].path).cmp(&(
+                remainder(a),
+                exact[a.at()],
+                &self.nodes[b.at()].path,
+            ))
+        });
+        let floors: u128 = self.leaves.iter().map(|leaf| exact[leaf.at()] >> 32).sum();
+        let mut left = target - floors;
+        self.fractions.fill(0);
+        for leaf in order {
+            let mut fraction = (exact[leaf.at()] >> 32) as u64;
+            if left > 0 && exact[leaf.at()] > 0 {
+                fraction += 1;
+                left -= 1;
+            }
+            let mut node = Some(leaf);
+            while let Some(at) = node {
+                self.fractions[at.at()] += fraction;
+                node = self.nodes[at.at()].parent;
+            }
+        }
+    }
+
+    /// How many budgets there are, the root included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Never: a tree has a root.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// A budget as declared.
+    #[must_use]
+    pub fn node(&self, node: BudgetIx) -> &BudgetNode {
+        &self.nodes[node.at()]
+    }
+
+    /// The budget's fraction of everything, over 2^32.
+    #[must_use]
+    pub fn fraction(&self, node: BudgetIx) -> u64 {
+        self.fractions[node.at()]
+    }
+
+    /// The budgets directly below, by name.
+    #[must_use]
+    pub fn children(&self, node: BudgetIx) -> &[BudgetIx] {
+        &self.children[node.at()]
+    }
+
+    /// The budget above.
+    #[must_use]
+    pub fn parent(&self, node: BudgetIx) -> Option<BudgetIx> {
+        self.nodes[node.at()].parent
+    }
+
+    /// All leaves, depth first.
+    #[must_use]
+    pub fn leaves(&self) -> &[BudgetIx] {
+        &self.leaves
+    }
+
+    /// The places among the leaves that lie below `node` (itself, if it is a leaf).
+    #[must_use]
+    pub fn leaves_below(&self, node: BudgetIx) -> core::ops::Range<usize> {
+        let (from, to) = self.leaf_ranges[node.at()];
+        from as usize..to as usize
+    }
+
+    /// The place of a leaf among the leaves.
+    #[must_use]
+    pub fn leaf_place(&self, node: BudgetIx) -> Option<usize> {
+        self.leaf_places[node.at()].map(|place| place as usize)
+    }
+
+    /// The budget and all above it, root last.
+    pub fn path(&self, node: BudgetIx) -> impl Iterator<Item = BudgetIx> + '_ {
+        core::iter::successors(Some(node), |&at| self.nodes[at.at()].parent)
+    }
+
+    /// Where the paths of two leaves part: the budget on `a`'s side and the one on `b`'s side, directly
+    /// below their closest common ancestor. None when they are one and the same.
+    #[must_use]
+    pub fn parting(&self, a: BudgetIx, b: BudgetIx) -> Option<(BudgetIx, BudgetIx)> {
+        let place = self.leaf_ranges[b.at()].0;
+        let below = |node: BudgetIx| {
+            let (from, to) = self.leaf_ranges[node.at()];
+            (from..to).contains(&place)
+        };
+        let mut side_a = a;
+        if below(a) {
+            return None;
+        }
+        let common = loop {
+            let parent = self.parent(side_a)?;
+            if below(parent) {
+                break parent;
+            }
+            side_a = parent;
+        };
+        let side_b = self.children(common).iter().copied().find(|&child| below(child))?;
+        Some((side_a, side_b))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use alloc::borrow::ToOwned;
+    use proptest::prelude::*;
+
+    /// A tree from `(path, share)` rows; parents must be listed before children.
+    pub(crate) fn tree(rows: &[(&str, u64)]) -> Tree {
+        let mut nodes = vec![BudgetNode {
+            path: String::new(),
+            parent: None,
+            share_micro: 1_000_000,
+            limit_gpu_ms: None,
+        }];
+        for (path, share) in rows {
+            let parent = path.rfind('/').map_or(0, |cut| {
+                nodes.iter().position(|node| node.path == path[..cut]).expect("parent first")
+            });
+            nodes.push(BudgetNode {
+                path: (*path).to_owned(),
+                parent: Some(BudgetIx(parent as u32)),
+                share_micro: share * 1_000_000,
+                limit_gpu_ms: None,
+            });
+        }
+        Tree::new(nodes)
+    }
+
+    #[test]
+    fn thirds_add_up_to_one() {
+        let tree = tree(&[("a", 2), ("b", 1)]);
+        assert_eq!(tree.fraction(BudgetIx(1)), 2_863_311_531);
+        assert_eq!(tree.fraction(BudgetIx(2)), 1_431_655_765);
+        assert_eq!(tree.fraction(BudgetIx(0)), FRACTION_ONE);
+    }
+
+    #[test]
+    fn a_path_multiplies() {
+        let tree = tree(&[("p", 7), ("q", 3), ("p/a", 1), ("p/b", 1)]);
+        let half_of_seven_tenths = tree.fraction(BudgetIx(3));
+        assert!(half_of_seven_tenths.abs_diff(FRACTION_ONE * 35 / 100) <= 1);
+    }
+
+    #[test]
+    fn share_zero_is_never_funded() {
+        let tree = tree(&[("p", 1), ("q", 0), ("p/a", 0), ("p/b", 0), ("q/c", 5)]);
+        assert!((1..6).all(|index| tree.fraction(BudgetIx(index)) == 0));
+    }
+
+    #[test]
+    fn paths_part_below_the_common_ancestor() {
+        let tree = tree(&[("p", 1), ("q", 1), ("p/a", 1), ("p/b", 1), ("q/c", 1)]);
+        let [p, q, a, b, c] = [1, 2, 3, 4, 5].map(BudgetIx);
+        assert_eq!(tree.parting(a, b), Some((a, b)));
+        assert_eq!(tree.parting(a, c), Some((p, q)));
+        assert_eq!(tree.parting(c, b), Some((q, p)));
+        assert_eq!(tree.parting(a, a), None);
+    }
+
+    proptest! {
+        #[test]
+        fn fractions_always_add_up(shares in proptest::collection::vec(0u64..1000, 1..40)) {
+            let names: Vec<String> =
+                (0..shares.len()).map(|index| alloc::format!("b{index:03}")).collect();
+            let rows: Vec<(&str, u64)> =
+                names.iter().map(String::as_str).zip(shares.iter().copied()).collect();
+            let tree = tree(&rows);
+            let sum: u64 = tree.leaves().iter().map(|&leaf| tree.fraction(leaf)).sum();
+            let total: u64 = shares.iter().sum();
+            prop_assert_eq!(sum, if total == 0 { 0 } else { FRACTION_ONE });
+            for (index, share) in shares.iter().enumerate() {
+                let exact = FRACTION_ONE as u128 * u128::from(*share) / u128::from(total.max(1));
+                let fraction = u128::from(tree.fraction(BudgetIx(index as u32 + 1)));
+                prop_assert!(fraction == exact || fraction == exact + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! An exact sliding integral: how much of something accrued in `[t-W, t]`.
+//!
+//! The quantity is the integral of a step function (GPUs occupied, or fraction x capacity). It is kept
+//! as breakpoints with running totals, so that a reading costs two look-ups and a multiplication, and
+//! nothing is ever rounded or decayed.
+
+use crate::units::{SpanMs, TimeMs};
+use alloc::collections::VecDeque;
+use core::cell::Cell;
+
+/// What held before the first breakpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing accrued before the first moment (charges).
+    Nothing,
+    /// The first rate counts as having always held (rule 3: allocation before a cluster's first moment).
+    FirstRate,
+}
+
+/// One breakpoint: from `at` on, `rate` accrues per millisecond; `total` had accrued by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Point {
+    at: TimeMs,
+    rate: u128,
+    total: u128,
+}
+
+/// A sliding integral over the last `span`.
+#[derive(Clone, Debug)]
+pub struct Window {
+    span: SpanMs,
+    before: Before,
+    /// The rate of the very first breakpoint, for [`Before::FirstRate`].
+    first: Option<(TimeMs, u128)>,
+    points: VecDeque<Point>,
+    /// The breakpoint that the window's start was last found at. A hint that only speeds up readings.
+    tail: Cell<usize>,
+}
+
+impl Window {
+    /// An empty window of length `span`.
+    #[must_use]
+    pub const fn new(span: SpanMs, before: Before) -> Self {
+        Self { span, before, first: None, points: VecDeque::new(), tail: Cell::new(0) }
+    }
+
+    /// The rate that accrues now.
+    #[must_use]
+    pub fn rate(&self) -> u128 {
+        self.points.back().map_or(0, |point| point.rate)
+    }
+
+    /// Everything that ever accrued up to `now`.
+    #[must_use]
+    pub fn total(&self, now: TimeMs) -> u128 {
+        self.points
+            .back()
+            .map_or(0, |point| point.total + point.rate * u128::from(now.since(point.at).0))
+    }
+
+    /// From `now` on, `rate` accrues per millisecond. `now` never goes back.
+    pub fn set_rate(&mut self, now: TimeMs, rate: u128) {
+        if self.first.is_none() {
+            self.first = Some((now, rate));
+        }
+        let total = self.total(now);
+        if let Some(last) = self.points.back_mut() {
+            assert!(last.at <= now, "a window never goes back in time");
+            if last.rate == rate {
+                return;
+            }
+            if last.at == now {
+                last.rate = rate;
+                if self.first.is_some_and(|(at, _)| at == now) {
+                    self.first = Some((now, rate));
+                }
+                return;
+            }
+        }
+        self.points.push_back(Point { at: now, rate, total });
+        self.forget(now);
+    }
+
+    /// Drops breakpoints that no window ending at or after `now` can reach.
+    fn forget(&mut self, now: TimeMs) {
+        let Some(start) = now.0.checked_sub(self.span.0) else { return };
+        while self.points.len() > 1 && self.points[1].at.0 <= start {
+            self.points.pop_front();
+            self.tail.set(self.tail.get().saturating_sub(1));
+        }
+    }
+
+    /// What accrued in `[now - span, now]`.
+    #[must_use]
+    pub fn sum(&self, now: TimeMs) -> u128 {
+        let total = self.total(now);
+        let Some((first_at, first_rate)) = self.first else { return 0 };
+        match now.0.checked_sub(self.span.0) {
+            Some(start) if start >= first_at.0 => total - self.total_at_start(TimeMs(start)),
+            _ => {
+                // The window reaches back before the first breakpoint, so the running total is all of it.
+                let start_gap = (u128::from(first_at.0) + u128::from(self.span.0))
+                    .saturating_sub(u128::from(now.0));
+                match self.before {
+                    Before::Nothing => total,
+                    Before::FirstRate => total + first_rate * start_gap,
+                }
+            }
+        }
+    }
+
+    /// The running total at the window's start, and the hint moved there.
+    fn total_at_start(&self, start: TimeMs) -> u128 {
+        let index = self.index_at(start);
+        self.tail.set(index);
+        let point = self.points[index];
+        point.total + point.rate * u128::from(start.since(point.at).0)
+    }
+
+    /// The last breakpoint at or before `moment`, searched forwards from the hint.
+    fn index_at(&self, moment: TimeMs) -> usize {
+        let mut index = self.tail.get().min(self.points.len().saturating_sub(1));
+        if self.points[index].at > moment {
+            index = 0;
+        }
+        while index + 1 < self.points.len() && self.points[index + 1].at <= moment {
+            index += 1;
+        }
+        index
+    }
+
+    /// The next moment after `now` at which the rate at the window's start changes, if any does.
+    #[must_use]
+    pub fn next_tail_change(&self, now: TimeMs) -> Option<TimeMs> {
+        let (first_at, _) = self.first?;
+        let leaves = |point: &Point| TimeMs(point.at.0 + self.span.0);
+        match now.0.checked_sub(self.span.0) {
+            Some(start) if start >= first_at.0 => {
+                self.points.get(self.index_at(TimeMs(start)) + 1).map(leaves)
+            }
+            // Before that, the start has yet to reach the first breakpoint. Its rate may differ there.
+            _ => Some(TimeMs(first_at.0 + self.span.0)),
+        }
+    }
+
+    /// The rate at the window's start at `now`.
+    #[must_use]
+    pub fn tail_rate(&self, now: TimeMs) -> u128 {
+        let Some((first_at, first_rate)) = self.first else { return 0 };
+        match now.0.checked_sub(self.span.0) {
+            Some(start) if start >= first_at.0 => self.points[self.index_at(TimeMs(start))].rate,
+            _ => match self.before {
+                Before::Nothing => 0,
+                Before::FirstRate => first_rate,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    /// The same integral by walking every millisecond.
+    fn slow(changes: &[(u64, u128)], before: Before, span: u64, now: u64) -> u128 {
+        (0..span)
+            .map(|back| {
+                let Some(moment) = (now).checked_sub(back + 1) else {
+                    return match before {
+                        Before::Nothing => 0,
+                        Before::FirstRate => changes.first().map_or(0, |change| change.1),
+                    };
+                };
+                match changes.iter().rev().find(|change| change.0 <= moment) {
+                    Some(change) => change.1,
+                    None => match before {
+                        Before::Nothing => 0,
+                        Before::FirstRate => changes.first().map_or(0, |change| change.1),
+                    },
+                }
+            })
+            .sum()
+    }
+
+    proptest! {
+        #[test]
+        fn a_reading_equals_the_walk(
+            steps in proptest::collection::vec((1u64..30, 0u128..5), 1..12),
+            span in 1u64..60, wait in 0u64..80, always: bool,
+        ) {
+            let before = if always { Before::FirstRate } else { Before::Nothing };
+            let mut window = Window::new(SpanMs(span), before);
+            let (mut at, mut changes) = (0, Vec::new());
+            for (gap, rate) in steps {
+                window.set_rate(TimeMs(at), rate);
+                changes.push((at, rate));
+                prop_assert_eq!(window.sum(TimeMs(at)), slow(&changes, before, span, at));
+                at += gap;
+            }
+            let now = at + wait;
+            prop_assert_eq!(window.sum(TimeMs(now)), slow(&changes, before, span, now));
+            // Between two changes of the tail the reading is a straight line.
+            if let Some(next) = window.next_tail_change(TimeMs(now)) {
+                prop_assert!(next.0 > now);
+                let per_ms = window.rate() as i128 - window.tail_rate(TimeMs(now)) as i128;
+                let line = window.sum(TimeMs(now)) as i128 + per_ms * i128::from(next.0 - now);
+                prop_assert_eq!(window.sum(next) as i128, line);
+            }
+        }
+    }
+}
