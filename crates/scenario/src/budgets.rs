@@ -1,0 +1,306 @@
+//! The `budgets:` tree and `budget_changes:`.
+//!
+//! The tree is laid out in one list, depth first, siblings sorted by name: a parent stands before its
+//! children. Shares stay the exact decimals that were written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::{ErrorKind, Fault, nearest, quote};
+use crate::fields::{self, Fields, check_name, decimal, duration, list, named};
+use crate::model::{BudgetChange, BudgetSpec};
+use crate::yaml::{Key, Node, Value};
+
+/// How deep organisations nest; real ones stay below eight.
+const DEPTH_MAX: usize = 16;
+/// How many budgets there may be.
+const BUDGETS_MAX: usize = 100_000;
+/// The largest share. A weight beyond is a mistake, and sums of siblings stay inside 64 bits.
+const SHARE_MAX: u64 = 1_000_000_000;
+/// The largest hard limit, in GPU-hours: 100,000 hosts of 8 for a century.
+const LIMIT_MAX: u64 = 1_000_000_000_000;
+/// One GPU-hour in GPU-milliseconds.
+const GPU_HOUR_MS: u64 = 3_600_000;
+
+/// Reads `budgets:`. The root comes first. The word `auto` makes a budget with a share of 1 of every
+/// path that the trace files name.
+pub(crate) fn read<'a>(
+    node: &Node,
+    named_by_traces: impl Iterator<Item = &'a str>,
+) -> Result<Vec<BudgetSpec>, Fault> {
+    let auto = matches!(&node.value, Value::Scalar(word) if &**word == "auto");
+    let tree;
+    let node = if auto {
+        let paths: BTreeSet<&str> = named_by_traces.collect();
+        tree = tree_of(&paths, node.line).map_err(|message| Fault::value(node.line, message))?;
+        &tree
+    } else {
+        node
+    };
+    let mut budgets = vec![BudgetSpec {
+        name: String::new(),
+        path: String::new(),
+        parent: None,
+        share_micro: 1_000_000,
+        members: Vec::new(),
+        limit_gpu_ms: None,
+        is_leaf: false,
+    }];
+    add_children(&mut budgets, 0, node, 1)?;
+    if budgets.len() == 1 {
+        let message = "there is not a single budget";
+        return Err(Fault::new(ErrorKind::Missing, node.line, message));
+    }
+    Ok(budgets)
+}
+
+fn add_children(
+    budgets: &mut Vec<BudgetSpec>,
+    parent: usize,
+    node: &Node,
+    depth: usize,
+) -> Result<(), Fault> {
+    if depth > DEPTH_MAX {
+        let message = format!("budgets nest deeper than {DEPTH_MAX} levels");
+        return Err(Fault::value(node.line, message));
+    }
+    let mut children = named(node, "budget")?;
+    children.sort_by(|(a, _), (b, _)| a.text.cmp(&b.text));
+    for (key, node) in children {
+        let name = &*key.text;
+        check_name(name).map_err(|message| Fault::value(key.line, message))?;
+        if name.contains('/') {
+            let message = format!("{}: a budget's name must not contain '/'", quote(name));
+            return Err(Fault::value(key.line, message));
+        }
+        if budgets.len() > BUDGETS_MAX {
+            return Err(Fault::value(key.line, format!("more than {BUDGETS_MAX} budgets")));
+        }
+        add_budget(budgets, parent, name, node, depth).map_err(|fault| fault.within(name))?;
+    }
+    Ok(())
+}
+
+fn add_budget(
+    budgets: &mut Vec<BudgetSpec>,
+    parent: usize,
+    name: &str,
+    node: &Node,
+    depth: usize,
+) -> Result<(), Fault> {
+    let path = match &*budgets[parent].path {
+        "" => name.to_owned(),
+        above => format!("{above}/{name}"),
+    };
+    let mut budget = BudgetSpec {
+        name: name.to_owned(),
+        path,
+        parent: Some(parent),
+        share_micro: 0,
+        members: Vec::new(),
+        limit_gpu_ms: None,
+        is_leaf: true,
+    };
+    if let Value::Scalar(_) = node.value {
+        // The short form, `a: 2` for `a: {share: 2}`.
+        budget.share_micro = share(node)?;
+        budgets.push(budget);
+        return Ok(());
+    }
+    let block = Fields::of(node, &["share", "members", "limit", "children"])?;
+    budget.share_micro = block.must("share", share)?;
+    let members = block.opt("members", |node| list(node)?.iter().map(fields::name).collect())?;
+    let members: Vec<&str> = members.unwrap_or_default();
+    budget.members = members.into_iter().map(String::from).collect();
+    budget.limit_gpu_ms =
+        block.opt("limit", |node| decimal(node, 0, LIMIT_MAX))?.map(|hours| hours * GPU_HOUR_MS);
+    let index = budgets.len();
+    budgets.push(budget);
+    block.opt("children", |node| add_children(budgets, index, node, depth + 1))?;
+    budgets[index].is_leaf = budgets.len() == index + 1;
+    Ok(())
+}
+
+/// A tree of names.
+#[derive(Default)]
+struct Names<'a>(BTreeMap<&'a str, Names<'a>>);
+
+impl Names<'_> {
+    /// The block that a person would write for it.
+    fn block(&self, line: usize) -> Node {
+        let key = |text: &str| Key { line, text: text.into() };
+        let entry = |(name, below): (&&str, &Names<'_>)| {
+            let share = Node { line, value: Value::Scalar("1".into()) };
+            let block = vec![(key("share"), share), (key("children"), below.block(line))];
+            (key(name), Node { line, value: Value::Map(block) })
+        };
+        Node { line, value: Value::Map(self.0.iter().map(entry).collect()) }
+    }
+}
+
+/// The tree that has these paths as its leaves, as if it had been written.
+fn tree_of(paths: &BTreeSet<&str>, line: usize) -> Result<Node, String> {
+    let mut root = Names::default();
+    for path in paths {
+        if path.split('/').count() > DEPTH_MAX {
+            return Err(format!("auto: {} nests deeper than {DEPTH_MAX} levels", quote(path)));
+        }
+        for (end, _) in path.match_indices('/') {
+            if paths.contains(&path[..end]) {
+                let inner = quote(&path[..end]);
+                return Err(format!(
+                    "auto: jobs name both {inner} and {}; name leaves",
+                    quote(path)
+                ));
+            }
+        }
+        let mut at = &mut root;
+        for part in path.split('/') {
+            at = at.0.entry(part).or_default();
+        }
+    }
+    Ok(root.block(line))
+}
+
+fn share(node: &Node) -> Result<u64, Fault> {
+    decimal(node, 6, SHARE_MAX)
+}
+
+/// Reads `budget_changes:`, sorted by time.
+pub(crate) fn read_changes(
+    node: &Node,
+    budgets: &[BudgetSpec],
+) -> Result<Vec<BudgetChange>, Fault> {
+    let mut changes = Vec::new();
+    for (index, item) in list(node)?.iter().enumerate() {
+        let read = || {
+            let block = Fields::of(item, &["at", "budget", "share"])?;
+            let at_ms = block.must("at", duration)?;
+            let budget = block.must("budget", |node| {
+                let path = fields::text(node)?;
+                find(budgets, path).ok_or_else(|| {
+                    let message = unknown(budgets, path, |_| true);
+                    Fault::new(ErrorKind::UnknownName, node.line, message)
+                })
+            })?;
+            Ok(BudgetChange { at_ms, budget, share_micro: block.must("share", share)? })
+        };
+        let change = read().map_err(|f: Fault| f.within(&format!("budget_changes[{index}]")))?;
+        changes.push(change);
+    }
+    changes.sort_by_key(|change| change.at_ms);
+    Ok(changes)
+}
+
+/// The budget with this path; never the root.
+fn find(budgets: &[BudgetSpec], path: &str) -> Option<usize> {
+    budgets.iter().skip(1).position(|budget| budget.path == path).map(|index| index + 1)
+}
+
+/// The leaf with this path, or why there is none.
+pub(crate) fn find_leaf(budgets: &[BudgetSpec], path: &str) -> Result<usize, String> {
+    match find(budgets, path) {
+        Some(index) if budgets[index].is_leaf => Ok(index),
+        Some(index) => {
+            let children: Vec<&str> = budgets
+                .iter()
+                .filter(|budget| budget.parent == Some(index))
+                .map(|budget| &*budget.path)
+                .collect();
+            let children = children.join(", ");
+            Err(format!("{} is divided among {children}; name a leaf", quote(path)))
+        }
+        None => Err(unknown(budgets, path, |budget| budget.is_leaf)),
+    }
+}
+
+/// Says that no budget has this path. Whoever writes only the last part of a path means that one.
+fn unknown(budgets: &[BudgetSpec], path: &str, wanted: impl Fn(&BudgetSpec) -> bool) -> String {
+    let candidates = || budgets.iter().skip(1).filter(|budget| wanted(budget));
+    let near = candidates()
+        .find(|budget| budget.name == path)
+        .map(|budget| &*budget.path)
+        .or_else(|| nearest(path, candidates().map(|budget| &*budget.path)));
+    let near = quote(near.unwrap_or_default());
+    format!("there is no budget {}; the nearest is {near}", quote(path))
+}
+
+/// Share among siblings over the whole path, as a fraction of everything. For generators only: the
+/// core has its own, exact one.
+pub(crate) fn fraction(budgets: &[BudgetSpec], leaf: usize) -> f64 {
+    let mut fraction = 1.0;
+    let mut at = leaf;
+    while let Some(parent) = budgets[at].parent {
+        let sum: u64 = budgets
+            .iter()
+            .filter(|budget| budget.parent == Some(parent))
+            .map(|budget| budget.share_micro)
+            .sum();
+        if sum == 0 {
+            return 0.0;
+        }
+        fraction *= budgets[at].share_micro as f64 / sum as f64;
+        at = parent;
+    }
+    fraction
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::yaml;
+
+    #[test]
+    fn the_tree_is_laid_out_parents_first_and_siblings_by_name() {
+        let text =
+            "z: 1\na: {share: 0.5, limit: 10, members: [u], children: {d: {share: 0}, c: 2}}\n";
+        let budgets = read(&yaml::parse(text).unwrap(), [].into_iter()).unwrap();
+        let flat: Vec<_> =
+            budgets.iter().map(|b| (&*b.path, b.parent, b.share_micro, b.is_leaf)).collect();
+        let want = [
+            ("", None, 1_000_000, false),
+            ("a", Some(0), 500_000, false),
+            ("a/c", Some(1), 2_000_000, true),
+            ("a/d", Some(1), 0, true),
+            ("z", Some(0), 1_000_000, true),
+        ];
+        assert_eq!(flat, want);
+        assert_eq!(budgets[1].limit_gpu_ms, Some(36_000_000));
+        assert_eq!(budgets[1].members, ["u"]);
+        assert!((fraction(&budgets, 2) - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!(fraction(&budgets, 3), 0.0);
+    }
+
+    #[test]
+    fn auto_makes_leaves_of_the_paths_that_traces_name() {
+        let node = yaml::parse("auto").unwrap();
+        let auto = |paths: &[&'static str]| read(&node, paths.iter().copied());
+        let budgets = auto(&["b", "a/y", "a/x", "a/y"]).unwrap();
+        let flat: Vec<_> = budgets.iter().map(|b| (&*b.path, b.parent, b.is_leaf)).collect();
+        let want = [
+            ("", None, false),
+            ("a", Some(0), false),
+            ("a/x", Some(1), true),
+            ("a/y", Some(1), true),
+            ("b", Some(0), true),
+        ];
+        assert_eq!(flat, want);
+        for bad in [&["a", "a/x"][..], &["a/x", "a"], &["a//b"], &["/"], &[], &["a", "a-b", "a/b"]]
+        {
+            assert!(auto(bad).is_err(), "{bad:?}");
+        }
+        assert!(auto(&["/a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q"]).is_err());
+    }
+
+    #[test]
+    fn a_leaf_is_found_or_explained() {
+        let budgets =
+            read(&yaml::parse("p: {share: 1, children: {p1: 1, p2: 1}}").unwrap(), [].into_iter());
+        let budgets = budgets.unwrap();
+        assert_eq!(find_leaf(&budgets, "p/p2"), Ok(3));
+        let inner = find_leaf(&budgets, "p").unwrap_err();
+        assert_eq!(inner, "'p' is divided among p/p1, p/p2; name a leaf");
+        let last = find_leaf(&budgets, "p2").unwrap_err();
+        assert_eq!(last, "there is no budget 'p2'; the nearest is 'p/p2'");
+        assert!(find_leaf(&budgets, "").is_err());
+    }
+}
