@@ -4,8 +4,9 @@
 //! with exactly `n` idle GPUs are a bit set, so that "the fullest host that fits" is a scan of a few
 //! words, whatever the size of the queue.
 //!
-//! Three counters describe a host: `used` (running, leaving ones included), `dying` (of those, told to
-//! leave) and `promised` (held for workloads that wait for them to be gone).
+//! Four counters describe a host: `used` (running, leaving ones included), `dying` (of those, told to
+//! leave), `promised` (held for workloads that wait for them to be gone) and `starting` (taken by starts
+//! that the engine has not confirmed).
 
 use crate::units::{HostIx, ModelIx, WorkloadIx};
 use alloc::vec;
@@ -51,8 +52,12 @@ pub struct Host {
     pub used: u32,
     /// Of these, GPUs whose work was told to leave.
     pub dying: u32,
-    /// GPUs held for workloads that are decided but do not run yet.
+    /// GPUs held for workloads that wait until others are gone.
     pub promised: u32,
+    /// GPUs of starts that the engine was told of and has not confirmed.
+    pub starting: u32,
+    /// Of `used`, GPUs of unallocated work that was not told to leave.
+    pub unallocated: u32,
     /// Who runs here, with how many GPUs.
     pub runs: Vec<(WorkloadIx, u32)>,
 }
@@ -62,7 +67,10 @@ impl Host {
     #[must_use]
     pub fn idle(&self) -> u32 {
         if self.state == HostState::Up {
-            self.spec.gpus - self.used - self.promised.saturating_sub(self.dying)
+            self.spec.gpus
+                - self.used
+                - self.starting
+                - self.promised.saturating_sub(self.dying)
         } else {
             0
         }
@@ -72,10 +80,16 @@ impl Host {
     #[must_use]
     pub fn idle_soon(&self) -> u32 {
         if self.state == HostState::Up {
-            self.spec.gpus + self.dying - self.used - self.promised
+            self.spec.gpus + self.dying - self.used - self.starting - self.promised
         } else {
             0
         }
+    }
+
+    /// GPUs that any allocated request may have: idle soon, or unallocated (rule 1).
+    #[must_use]
+    pub fn soft(&self) -> u32 {
+        if self.state == HostState::Up { self.idle_soon() + self.unallocated } else { 0 }
     }
 
     /// Whether its GPUs count as capacity (rule 9: a draining host does until drained).
@@ -83,6 +97,17 @@ impl Host {
     pub fn in_service(&self) -> bool {
         matches!(self.state, HostState::Up | HostState::Draining)
     }
+}
+
+/// What a workload was when it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Was {
+    /// Told to leave.
+    Dying,
+    /// Running, charged to nobody.
+    Unallocated,
+    /// Running, charged.
+    Allocated,
 }
 
 /// Hosts of one model and size.
@@ -94,19 +119,68 @@ pub struct Pool {
     pub gpus_per_host: u32,
     /// The hosts in the order of declaration.
     pub hosts: Vec<HostIx>,
-    /// Bit `i` of `by_idle[n]`: host `hosts[i]` is up and has exactly `n` idle GPUs.
-    by_idle: Vec<Vec<u64>>,
-    /// How many hosts each set of `by_idle` holds.
-    idle_counts: Vec<u32>,
+    /// Hosts that are up, by their idle GPUs.
+    by_idle: Levels,
+    /// Hosts that are up, by the GPUs that any allocated request may have.
+    by_soft: Levels,
     /// GPUs that are nobody's once those who were told to leave are gone, over all hosts.
     idle_soon: u32,
+}
+
+/// Hosts of a pool by an amount of GPUs: for each amount a bit set of places.
+#[derive(Clone, Debug)]
+struct Levels {
+    sets: Vec<Vec<u64>>,
+    counts: Vec<u32>,
+}
+
+impl Levels {
+    fn new(gpus_max: u32, hosts: usize) -> Self {
+        let levels = gpus_max as usize + 1;
+        Self { sets: vec![vec![0; hosts.div_ceil(64)]; levels], counts: vec![0; levels] }
+    }
+
+    fn change(&mut self, place: usize, before: Option<u32>, after: Option<u32>) {
+        let (word, bit) = (place / 64, 1u64 << (place % 64));
+        if let Some(gpus) = before {
+            self.sets[gpus as usize][word] &= !bit;
+            self.counts[gpus as usize] -= 1;
+        }
+        if let Some(gpus) = after {
+            self.sets[gpus as usize][word] |= bit;
+            self.counts[gpus as usize] += 1;
+        }
+    }
+
+    /// How many hosts have at least `gpus`.
+    fn with(&self, gpus: u32) -> u32 {
+        self.counts.iter().skip(gpus as usize).sum()
+    }
+
+    /// The places with at least `gpus`: least first, then in the order of declaration.
+    fn places_with(&self, gpus: u32) -> impl Iterator<Item = usize> + '_ {
+        let levels = self.sets.iter().zip(&self.counts).skip(gpus as usize);
+        levels.filter(|&(_, &count)| count > 0).flat_map(|(set, _)| bits(set))
+    }
 }
 
 impl Pool {
     /// How many hosts that are up have at least `gpus` idle.
     #[must_use]
     pub fn hosts_with_idle(&self, gpus: u32) -> u32 {
-        self.idle_counts.iter().skip(gpus as usize).sum()
+        self.by_idle.with(gpus)
+    }
+
+    /// Whether idle and unallocated GPUs could be enough for `ask`, whichever hosts it may use.
+    #[must_use]
+    pub fn soft_may_fit(&self, ask: Ask) -> bool {
+        self.by_soft.with(if ask.is_single() { ask.single_gpus() } else { ask.gpus_per_host })
+            >= if ask.is_single() { 1 } else { ask.hosts }
+    }
+
+    /// The hosts that are up and have at least `gpus` that any allocated request may have.
+    pub fn soft_hosts(&self, gpus: u32) -> impl Iterator<Item = HostIx> + '_ {
+        self.by_soft.places_with(gpus).map(|place| self.hosts[place])
     }
 
     /// GPUs that are nobody's once those who were told to leave are gone, over all hosts that are up.
@@ -118,7 +192,7 @@ impl Pool {
     /// Idle GPUs over all hosts that are up.
     #[must_use]
     pub fn idle(&self) -> u32 {
-        self.idle_counts.iter().zip(0u32..).map(|(hosts, gpus)| hosts * gpus).sum()
+        self.by_idle.counts.iter().zip(0u32..).map(|(hosts, gpus)| hosts * gpus).sum()
     }
 }
 
@@ -189,8 +263,8 @@ impl Cluster {
                     model: spec.model,
                     gpus_per_host: spec.gpus,
                     hosts: Vec::new(),
-                    by_idle: Vec::new(),
-                    idle_counts: vec![0; spec.gpus as usize + 1],
+                    by_idle: Levels::new(0, 0),
+                    by_soft: Levels::new(0, 0),
                     idle_soon: 0,
                 });
                 pools.len() - 1
@@ -205,20 +279,22 @@ impl Cluster {
                 used: 0,
                 dying: 0,
                 promised: 0,
+                starting: 0,
+                unallocated: 0,
                 runs: Vec::new(),
             });
         }
         for pool in &mut pools {
-            let words = pool.hosts.len().div_ceil(64);
-            pool.by_idle = vec![vec![0; words]; pool.gpus_per_host as usize + 1];
+            let hosts = pool.hosts.len();
+            pool.by_idle = Levels::new(pool.gpus_per_host, hosts);
+            pool.by_soft = Levels::new(pool.gpus_per_host, hosts);
+            for place in 0..hosts {
+                pool.by_idle.change(place, None, Some(pool.gpus_per_host));
+                pool.by_soft.change(place, None, Some(pool.gpus_per_host));
+            }
         }
         let domains = specs.iter().map(|spec| spec.domain + 1).max().unwrap_or(1);
-        let mut cluster = Self { hosts, pools, places, rates, domains };
-        for index in 0..cluster.hosts.len() {
-            let idle = cluster.hosts[index].idle();
-            cluster.index(HostIx(index as u32), Some(idle), None);
-        }
-        cluster
+        Self { hosts, pools, places, rates, domains }
     }
 
     /// All hosts, in the order of declaration.
@@ -297,32 +373,24 @@ impl Cluster {
         self.pools.iter().filter(allowed).count() <= 1
     }
 
-    /// Moves a host between the sets of its pool.
-    fn index(&mut self, host: HostIx, add: Option<u32>, remove: Option<u32>) {
-        let place = self.places[host.at()] as usize;
-        let pool = &mut self.pools[self.hosts[host.at()].pool];
-        let (word, bit) = (place / 64, 1u64 << (place % 64));
-        if let Some(idle) = remove {
-            pool.by_idle[idle as usize][word] &= !bit;
-            pool.idle_counts[idle as usize] -= 1;
-        }
-        if let Some(idle) = add {
-            pool.by_idle[idle as usize][word] |= bit;
-            pool.idle_counts[idle as usize] += 1;
-        }
-    }
-
     /// Changes one host and keeps the sets right.
     fn change(&mut self, host: HostIx, change: impl FnOnce(&mut Host)) {
-        let up = |host: &Host| (host.state == HostState::Up).then(|| host.idle());
+        let levels = |host: &Host| {
+            let up = host.state == HostState::Up;
+            (up.then(|| host.idle()), up.then(|| host.soft()), host.idle_soon())
+        };
+        let place = self.places[host.at()] as usize;
         let facts = &mut self.hosts[host.at()];
-        let (before, soon_before) = (up(facts), facts.idle_soon());
+        let (idle_before, soft_before, soon_before) = levels(facts);
         change(facts);
-        let (after, soon_after) = (up(facts), facts.idle_soon());
+        let (idle, soft, soon) = levels(facts);
         let pool = &mut self.pools[facts.pool];
-        pool.idle_soon = pool.idle_soon + soon_after - soon_before;
-        if before != after {
-            self.index(host, after, before);
+        pool.idle_soon = pool.idle_soon + soon - soon_before;
+        if idle != idle_before {
+            pool.by_idle.change(place, idle_before, idle);
+        }
+        if soft != soft_before {
+            pool.by_soft.change(place, soft_before, soft);
         }
     }
 
@@ -338,7 +406,24 @@ impl Cluster {
         }
     }
 
-    /// Held GPUs are given back, or taken up by a start.
+    /// Held GPUs are given to the start that the engine is told of.
+    pub fn begin_start(&mut self, placement: &Placement) {
+        for &(host, gpus) in placement {
+            self.change(host, |host| {
+                host.promised -= gpus;
+                host.starting += gpus;
+            });
+        }
+    }
+
+    /// A start is confirmed, or failed.
+    pub fn end_start(&mut self, placement: &Placement) {
+        for &(host, gpus) in placement {
+            self.change(host, |host| host.starting -= gpus);
+        }
+    }
+
+    /// Held GPUs are given back.
     pub fn unpromise(&mut self, placement: &Placement) {
         for &(host, gpus) in placement {
             self.change(host, |host| host.promised -= gpus);
@@ -346,29 +431,35 @@ impl Cluster {
     }
 
     /// A workload runs.
-    pub fn occupy(&mut self, workload: WorkloadIx, placement: &Placement) {
+    pub fn occupy(&mut self, workload: WorkloadIx, placement: &Placement, allocated: bool) {
         for &(host, gpus) in placement {
             self.change(host, |host| {
                 host.used += gpus;
+                host.unallocated += if allocated { 0 } else { gpus };
                 host.runs.push((workload, gpus));
             });
         }
     }
 
     /// A workload was told to leave.
-    pub fn mark_dying(&mut self, placement: &Placement) {
+    pub fn mark_dying(&mut self, placement: &Placement, allocated: bool) {
         for &(host, gpus) in placement {
-            self.change(host, |host| host.dying += gpus);
+            self.change(host, |host| {
+                host.dying += gpus;
+                host.unallocated -= if allocated { 0 } else { gpus };
+            });
         }
     }
 
     /// A workload is gone.
-    pub fn vacate(&mut self, workload: WorkloadIx, placement: &Placement, was_dying: bool) {
+    pub fn vacate(&mut self, workload: WorkloadIx, placement: &Placement, was: Was) {
         for &(host, gpus) in placement {
             self.change(host, |host| {
                 host.used -= gpus;
-                if was_dying {
-                    host.dying -= gpus;
+                match was {
+                    Was::Dying => host.dying -= gpus,
+                    Was::Unallocated => host.unallocated -= gpus,
+                    Was::Allocated => {}
                 }
                 host.runs.retain(|&(run, _)| run != workload);
             });
@@ -386,18 +477,9 @@ impl Cluster {
         let pool = &self.pools[pool_index];
         if ask.is_single() {
             let gpus = ask.single_gpus();
-            for idle in gpus..=pool.gpus_per_host {
-                if pool.idle_counts[idle as usize] == 0 {
-                    continue;
-                }
-                let host = bits(&pool.by_idle[idle as usize])
-                    .map(|place| pool.hosts[place])
-                    .find(|&host| may_use(host));
-                if let Some(host) = host {
-                    return Some(vec![(host, gpus)]);
-                }
-            }
-            return None;
+            let hosts = pool.by_idle.places_with(gpus).map(|place| pool.hosts[place]);
+            let host = hosts.into_iter().find(|&host| may_use(host))?;
+            return Some(vec![(host, gpus)]);
         }
         if pool.hosts_with_idle(ask.gpus_per_host) < ask.hosts {
             return None;
@@ -514,7 +596,7 @@ mod tests {
 
     fn occupy(cluster: &mut Cluster, id: u32, placement: &[(u32, u32)]) {
         let placement = placement.iter().map(|&(host, gpus)| (HostIx(host), gpus)).collect();
-        cluster.occupy(WorkloadIx(id), &placement);
+        cluster.occupy(WorkloadIx(id), &placement, true);
     }
 
     fn place(cluster: &Cluster, gpus: u32) -> Option<Vec<(u32, u32)>> {
@@ -574,17 +656,30 @@ mod tests {
         let mut cluster = cluster(&[(8, 0)]);
         occupy(&mut cluster, 1, &[(0, 6)]);
         let six = vec![(HostIx(0), 6)];
-        cluster.mark_dying(&six);
+        cluster.mark_dying(&six, true);
         let held = vec![(HostIx(0), 4)];
         cluster.promise(&held);
         let host = |cluster: &Cluster| (cluster.hosts[0].idle(), cluster.hosts[0].idle_soon());
         assert_eq!(host(&cluster), (2, 4));
-        cluster.vacate(WorkloadIx(1), &six, true);
+        cluster.vacate(WorkloadIx(1), &six, Was::Dying);
         assert_eq!(host(&cluster), (4, 4));
-        cluster.unpromise(&held);
-        cluster.occupy(WorkloadIx(2), &held);
+        cluster.begin_start(&held);
+        assert_eq!(host(&cluster), (4, 4));
+        cluster.end_start(&held);
+        cluster.occupy(WorkloadIx(2), &held, true);
         assert_eq!(host(&cluster), (4, 4));
         cluster.set_state(HostIx(0), HostState::Draining);
         assert_eq!(place(&cluster, 1), None);
+    }
+
+    #[test]
+    fn a_start_on_idle_gpus_does_not_count_on_those_who_leave() {
+        let mut cluster = cluster(&[(8, 0)]);
+        occupy(&mut cluster, 1, &[(0, 6)]);
+        cluster.mark_dying(&vec![(HostIx(0), 6)], true);
+        let two = vec![(HostIx(0), 2)];
+        cluster.promise(&two);
+        cluster.begin_start(&two);
+        assert_eq!((cluster.hosts[0].idle(), cluster.hosts[0].idle_soon()), (0, 6));
     }
 }

@@ -20,6 +20,7 @@ extern crate alloc;
 
 pub mod budget;
 pub mod cluster;
+pub mod compare;
 pub mod ledger;
 pub mod policy;
 pub mod reason;

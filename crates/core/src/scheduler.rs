@@ -163,7 +163,7 @@ impl Scheduler {
                     reason: EvictReason::Drain { host },
                 }));
             }
-            (facts.used == 0 && facts.promised == 0).then_some(Decision::Drained(host))
+            (facts.used == 0 && facts.promised == 0 && facts.starting == 0).then_some(Decision::Drained(host))
         })
     }
 

@@ -1,7 +1,7 @@
 //! The facts: hosts, live workloads, budgets, and what follows from them. Changed by the scheduler
 //! only, one event or committed decision at a time; every change leaves a [`Notice`].
 
-use crate::cluster::{Cluster, HostSpec, HostState, Placement};
+use crate::cluster::{Cluster, HostSpec, HostState, Placement, Was};
 use crate::ledger::{Change, Ledger};
 use crate::policy::Reservation;
 use crate::reason::{EvictReason, StartReason};
@@ -123,9 +123,11 @@ pub struct State {
     takeable_places: Vec<u32>,
     /// GPUs of the unallocated ones among them.
     takeable_unallocated_gpus: u32,
+    /// The lowest rank that was ever submitted.
+    lowest_rank: i32,
     /// Standing reservations, oldest first.
     pub reservations: Vec<Reservation>,
-    protection_ends: BinaryHeap<Reverse<(TimeMs, WorkloadIx, u32)>>,
+    protection_ends: BinaryHeap<Reverse<(TimeMs, WorkloadIx)>>,
     /// Hosts that drain.
     pub draining: Vec<HostIx>,
     notices: Vec<Notice>,
@@ -151,6 +153,7 @@ impl State {
             takeable: Vec::new(),
             takeable_places: Vec::new(),
             takeable_unallocated_gpus: 0,
+            lowest_rank: i32::MAX,
             reservations: Vec::new(),
             protection_ends: BinaryHeap::new(),
             draining: Vec::new(),
@@ -174,6 +177,12 @@ impl State {
     #[must_use]
     pub fn takeable(&self) -> &[WorkloadIx] {
         &self.takeable
+    }
+
+    /// The lowest rank that was ever submitted: who has it is above nobody in its leaf.
+    #[must_use]
+    pub const fn lowest_rank(&self) -> i32 {
+        self.lowest_rank
     }
 
     /// GPUs of running unallocated workloads that were not told to leave.
@@ -212,9 +221,9 @@ impl State {
     #[must_use]
     pub fn has_room(&self, budget: BudgetIx, contract: u128) -> bool {
         self.tree.path(budget).all(|node| {
-            let Some(limit) = self.tree.node(node).limit_gpu_ms else { return true };
+            let Some(limit) = self.tree.node(node).limit_units else { return true };
             let charged = self.ledger.account(node).charged.total(self.now);
-            charged + self.ledger.committed_units(node, self.now) + contract <= u128::from(limit)
+            charged + self.ledger.committed_units(node, self.now) + contract <= limit
         })
     }
 
@@ -223,12 +232,12 @@ impl State {
         if at < self.now {
             return Err(Refusal::InThePast { at, now: self.now });
         }
-        while let Some(&Reverse((ends, workload, attempt))) = self.protection_ends.peek() {
+        while let Some(&Reverse((ends, workload))) = self.protection_ends.peek() {
             if ends > at {
                 break;
             }
             self.protection_ends.pop();
-            if self.is_protected_attempt(workload, attempt) {
+            if self.is_protected_until(workload, ends) {
                 self.now = ends;
                 self.end_protection(workload);
                 self.notices.push(Notice::ProtectionEnded(workload));
@@ -241,8 +250,8 @@ impl State {
 
     /// The next moment at which a protection ends.
     pub(crate) fn next_protection_end(&mut self) -> TimeMs {
-        while let Some(&Reverse((ends, workload, attempt))) = self.protection_ends.peek() {
-            if self.is_protected_attempt(workload, attempt) {
+        while let Some(&Reverse((ends, workload))) = self.protection_ends.peek() {
+            if self.is_protected_until(workload, ends) {
                 return ends;
             }
             self.protection_ends.pop();
@@ -252,12 +261,14 @@ impl State {
 
     /// A moment at or before the next end of a protection.
     pub(crate) fn first_protection_end(&self) -> Option<TimeMs> {
-        self.protection_ends.peek().map(|&Reverse((ends, ..))| ends)
+        self.protection_ends.peek().map(|&Reverse((ends, _))| ends)
     }
 
-    fn is_protected_attempt(&self, workload: WorkloadIx, attempt: u32) -> bool {
+    /// Whether an entry of `protection_ends` is still true: the attempt may have stopped, and its place
+    /// may be another's by now.
+    fn is_protected_until(&self, workload: WorkloadIx, ends: TimeMs) -> bool {
         let workload = &self.workloads[workload.at()];
-        workload.protected && workload.attempt == attempt
+        workload.protected && workload.protected_until == ends
     }
 
     fn end_protection(&mut self, index: WorkloadIx) {
@@ -298,6 +309,7 @@ impl State {
     /// Takes a declaration into the queue, or says why not.
     pub(crate) fn submit(&mut self, spec: WorkloadSpec) -> Result<WorkloadIx, Refusal> {
         self.check(&spec)?;
+        self.lowest_rank = self.lowest_rank.min(spec.rank);
         let workload = Workload::new(spec, self.now);
         let index = if let Some(index) = self.free_places.pop() {
             self.workloads[index.at()] = workload;
@@ -386,7 +398,7 @@ impl State {
     pub(crate) fn is_ready(&self, index: WorkloadIx) -> bool {
         self.workloads[index.at()].placement.iter().all(|&(host, _)| {
             let host = self.cluster.host(host);
-            host.used + host.promised <= host.spec.gpus
+            host.used + host.starting + host.promised <= host.spec.gpus
         })
     }
 
@@ -396,6 +408,7 @@ impl State {
         let workload = &mut self.workloads[index.at()];
         workload.status = Status::Starting;
         workload.attempt += 1;
+        self.cluster.begin_start(&workload.placement);
     }
 
     /// The engine says that the attempt runs, from now on.
@@ -413,18 +426,17 @@ impl State {
             workload.protected_until = now + protection;
             workload.protected = true;
             let until = workload.protected_until;
-            let attempt = workload.attempt;
             let contract = u128::from(units) * u128::from(protection.0);
             self.ledger.uncommit(&self.tree, budget, contract);
             self.ledger.start(&self.tree, budget, units, until, now);
-            self.protection_ends.push(Reverse((until, index, attempt)));
+            self.protection_ends.push(Reverse((until, index)));
         } else {
             workload.protected_until = now;
             self.ledger.unallocated(&self.tree, budget, units, Change::More, now);
         }
         let workload = &self.workloads[index.at()];
-        self.cluster.unpromise(&workload.placement);
-        self.cluster.occupy(index, &workload.placement);
+        self.cluster.end_start(&workload.placement);
+        self.cluster.occupy(index, &workload.placement, workload.allocated);
         let allocated = workload.allocated;
         self.notices.push(Notice::Started(index));
         if !allocated {
@@ -446,7 +458,7 @@ impl State {
         workload.status = Status::Preempting;
         workload.evict_reason = Some(reason);
         workload.leave_by = self.now + workload.spec.grace.unwrap_or(grace).min(grace);
-        self.cluster.mark_dying(&workload.placement);
+        self.cluster.mark_dying(&workload.placement, workload.allocated);
         self.notices.push(Notice::Preempted(index));
     }
 
@@ -492,7 +504,12 @@ impl State {
         } else {
             self.ledger.unallocated(&self.tree, budget, units, Change::Less, now);
         }
-        self.cluster.vacate(index, &placement, was_dying);
+        let was = match (was_dying, workload.allocated) {
+            (true, _) => Was::Dying,
+            (false, false) => Was::Unallocated,
+            (false, true) => Was::Allocated,
+        };
+        self.cluster.vacate(index, &placement, was);
     }
 
     /// Back into the queue with its first submission time (rule 6); unallocated work that is preempted
@@ -519,7 +536,11 @@ impl State {
         self.held.retain(|&held| held != index);
         let workload = &mut self.workloads[index.at()];
         let placement = core::mem::take(&mut workload.placement);
-        self.cluster.unpromise(&placement);
+        if workload.status == Status::Starting {
+            self.cluster.end_start(&placement);
+        } else {
+            self.cluster.unpromise(&placement);
+        }
         if workload.allocated {
             let contract = u128::from(workload.units) * u128::from(workload.protection().0);
             self.ledger.uncommit(&self.tree, workload.spec.budget, contract);

@@ -17,8 +17,8 @@ pub struct BudgetNode {
     pub parent: Option<BudgetIx>,
     /// Its weight among its siblings, in millionths. Zero means that it is never funded.
     pub share_micro: u64,
-    /// A hard limit on all that it is ever charged, in GPU-ms at rate 1.
-    pub limit_gpu_ms: Option<u64>,
+    /// A hard limit on all that it is ever charged, in units of the ledger.
+    pub limit_units: Option<u128>,
 }
 
 /// The tree, with what is derived from the shares.
@@ -224,7 +224,7 @@ pub(crate) mod tests {
             path: String::new(),
             parent: None,
             share_micro: 1_000_000,
-            limit_gpu_ms: None,
+            limit_units: None,
         }];
         for (path, share) in rows {
             let parent = path.rfind('/').map_or(0, |cut| {
@@ -234,7 +234,7 @@ pub(crate) mod tests {
                 path: (*path).to_owned(),
                 parent: Some(BudgetIx(parent as u32)),
                 share_micro: share * 1_000_000,
-                limit_gpu_ms: None,
+                limit_units: None,
             });
         }
         Tree::new(nodes)

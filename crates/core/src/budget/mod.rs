@@ -25,6 +25,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use queue::LeafQueue;
 
 /// The policy that Bursar exists for.
@@ -48,6 +49,8 @@ pub struct BudgetPolicy {
     backing_off: BTreeSet<(TimeMs, WorkloadIx)>,
     /// The next ratio crossing, when known.
     crossing: Option<TimeMs>,
+    /// Per leaf: whether rule 6 could allow it any side, at that moment of that epoch.
+    leaf_sides: Vec<Cell<(TimeMs, u64, bool)>>,
     scratch: preempt::Scratch,
 }
 
@@ -66,6 +69,7 @@ impl BudgetPolicy {
             reserved: vec![0; state.cluster.hosts().len()],
             backing_off: BTreeSet::new(),
             crossing: None,
+            leaf_sides: vec![Cell::new((TimeMs(0), 0, false)); leaves],
             scratch: preempt::Scratch::default(),
         }
     }
@@ -313,5 +317,5 @@ fn contract_units(gpus: u32, rate: u64, length: SpanMs) -> u128 {
 
 /// Whether a leaf or something above it has a hard limit.
 fn is_limited(state: &State, leaf: BudgetIx) -> bool {
-    state.tree.path(leaf).any(|node| state.tree.node(node).limit_gpu_ms.is_some())
+    state.tree.path(leaf).any(|node| state.tree.node(node).limit_units.is_some())
 }

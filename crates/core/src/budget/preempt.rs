@@ -82,6 +82,21 @@ impl BudgetPolicy {
         takeable_gpus
     }
 
+    /// Whether rule 6 (a) could allow any side at all to a request of `leaf` now, however short. Remembered
+    /// for the moment and the epoch.
+    fn leaf_has_sides(&self, state: &State, leaf: BudgetIx) -> bool {
+        let place = state.tree.leaf_place(leaf).expect("requests are of leaves");
+        let known = &self.leaf_sides[place];
+        let (now, epoch, has) = known.get();
+        if (now, epoch) == (state.now(), self.epoch) {
+            return has;
+        }
+        let mut sides = Vec::new();
+        let has = Self::sides(state, leaf, 0, true, &mut sides) > 0;
+        known.set((state.now(), self.epoch, has));
+        has
+    }
+
     /// Rule 6: the GPUs that `index` needs, from idle ones and those of others that it may preempt.
     pub(super) fn place_by_preempting(
         &mut self,
@@ -113,14 +128,30 @@ impl BudgetPolicy {
         );
         let idle_soon = state.cluster.pools()[pool].idle_soon();
         // Of its own leaf only lower ranks count; that they might all be lower is an upper bound.
-        let own = state.ledger.account(leaf).interruptible_gpus;
+        let own = if workload.spec.rank > state.lowest_rank() {
+            state.ledger.account(leaf).interruptible_gpus
+        } else {
+            0
+        };
         let unallocated = state.takeable_unallocated_gpus();
-        let others = Self::sides(state, leaf, contract, true, &mut scratch.sides);
-        if idle_soon + own + unallocated + others < workload.spec.gpus {
-            return None;
-        }
         let is_debug = Self::is_debug(state, index, ask);
         let may_use = |host: HostIx| self.may_use(state, host, index, is_debug);
+        let others = if self.leaf_has_sides(state, leaf) {
+            Self::sides(state, leaf, contract, true, &mut scratch.sides)
+        } else {
+            scratch.sides.clear();
+            scratch.sides.resize(state.tree.leaves().len(), None);
+            0
+        };
+        let enough = idle_soon + own + unallocated + others >= workload.spec.gpus;
+        let soft_is_enough = || {
+            let pool = &state.cluster.pools()[pool];
+            pool.soft_may_fit(ask)
+                && (!ask.is_single() || pool.soft_hosts(ask.single_gpus()).any(may_use))
+        };
+        if !enough || (own + others == 0 && !soft_is_enough()) {
+            return None;
+        }
         let available = &mut scratch.available;
         available.clear();
         available.resize(state.cluster.hosts().len(), 0);

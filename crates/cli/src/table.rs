@@ -1,0 +1,130 @@
+//! The comparison that `simulate` prints: policies as columns.
+
+use bursar_scenario::Scenario;
+use bursar_sim::{PolicySummary, Summary, WaitQuantiles};
+use comfy_table::{CellAlignment, Table, presets};
+
+/// The two tables: metrics per policy, then owed and delivered per budget.
+pub(crate) fn comparison(scenario: &Scenario, summary: &Summary) -> String {
+    let policies = &summary.policies;
+    let gpus = scenario.gpus_total();
+    let (hosts, workloads) = (scenario.hosts.len(), scenario.workloads.len());
+    let days = policies.iter().map(|policy| policy.measured_seconds).fold(0.0, f64::max) / 86_400.0;
+    let mut text = format!(
+        "{}: {gpus} GPUs on {hosts} hosts, {workloads} workloads, measured over {days:.1} days\n\n",
+        summary.scenario
+    );
+    text.push_str(&metrics(policies));
+    text.push_str("\n\nwaits of work with a contract, from (re)queueing to start: p50 / p90 / p99 / max\n\n");
+    text.push_str(&waits(policies));
+    text.push_str("\n\nowed and delivered GPU-hours per budget\n\n");
+    text.push_str(&budgets(policies));
+    text.push('\n');
+    text
+}
+
+fn table(header: Vec<String>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header);
+    table
+}
+
+fn finish(mut table: Table) -> String {
+    let columns = table.column_count();
+    for column in 1..columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+fn header(first: &str, policies: &[PolicySummary]) -> Vec<String> {
+    let names = policies.iter().map(|policy| policy.policy.clone());
+    std::iter::once(first.to_owned()).chain(names).collect()
+}
+
+fn percent(value: f64) -> String {
+    format!("{:.1} %", value * 100.0)
+}
+
+fn metrics(policies: &[PolicySummary]) -> String {
+    type Row = (&'static str, fn(&PolicySummary) -> String);
+    let rows: [Row; 16] = [
+        ("delivered ratio", |p| percent(p.delivered_ratio)),
+        ("worst budget", |p| percent(p.worst_delivered_ratio)),
+        ("  which", |p| p.worst_budget.clone()),
+        ("budgets at 95 % or more", |p| format!("{} of {}", p.budgets_at_95, p.budgets_owed)),
+        ("availability", |p| percent(p.availability)),
+        ("occupancy", |p| percent(p.occupancy)),
+        ("unallocated share", |p| percent(p.unallocated_share)),
+        ("goodput", |p| percent(p.goodput)),
+        ("preemptions", |p| p.preemptions.total.to_string()),
+        ("  of allocated work", |p| p.preemptions.allocated.to_string()),
+        ("lost GPU-hours", |p| format!("{:.0}", p.lost_gpu_seconds / 3_600.0)),
+        ("  share of occupied", |p| percent(p.lost_share)),
+        ("contracts broken", |p| (p.breaches["scheduler"] + p.breaches["operator"]).to_string()),
+        ("  by failed hosts", |p| p.breaches["host_failure"].to_string()),
+        ("promises met", |p| format!("{} of {}", p.reservations.met, p.reservations.met + p.reservations.missed)),
+        ("books balance", |p| if p.conservation_exact { "exactly" } else { "NO" }.to_owned()),
+    ];
+    let mut table = table(header("", policies));
+    for (name, value) in rows {
+        let values = policies.iter().map(value);
+        table.add_row(std::iter::once(name.to_owned()).chain(values).collect::<Vec<_>>());
+    }
+    finish(table)
+}
+
+/// A wait as people say it: two units at most.
+pub(crate) fn wait(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..=119 => format!("{whole}s"),
+        120..=7_199 => format!("{}m", (seconds / 60.0).round()),
+        7_200..=172_799 => format!("{:.1}h", seconds / 3_600.0),
+        _ => format!("{:.1}d", seconds / 86_400.0),
+    }
+}
+
+fn quantiles(waits: Option<&WaitQuantiles>) -> String {
+    waits.map_or_else(
+        || "-".to_owned(),
+        |w| format!("{} / {} / {} / {}", wait(w.p50), wait(w.p90), wait(w.p99), wait(w.max)),
+    )
+}
+
+fn waits(policies: &[PolicySummary]) -> String {
+    let mut table = table(header("", policies));
+    for class in ["debug", "1", "2-8", "9-64", "65-256", ">256", "all", "unallocated"] {
+        if policies.iter().all(|policy| !policy.first_waits.classes.contains_key(class)) {
+            continue;
+        }
+        let name = match class {
+            "debug" | "all" | "unallocated" => class.to_owned(),
+            size => format!("{size} GPUs"),
+        };
+        let values = policies.iter().map(|policy| quantiles(policy.first_waits.classes.get(class)));
+        table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
+    }
+    finish(table)
+}
+
+fn budgets(policies: &[PolicySummary]) -> String {
+    let mut table = table(header("budget", policies));
+    let count = policies.first().map_or(0, |policy| policy.budgets.len());
+    for row in 0..count {
+        let name = policies[0].budgets[row].budget.clone();
+        let values = policies.iter().map(|policy| {
+            let budget = &policy.budgets[row];
+            format!(
+                "{:.0} of {:.0}  {}",
+                budget.delivered_gpu_hours,
+                budget.owed_gpu_hours,
+                percent(budget.delivered_ratio)
+            )
+        });
+        table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
+    }
+    finish(table)
+}
