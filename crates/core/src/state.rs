@@ -8,7 +8,8 @@ use crate::reason::{EvictReason, StartReason};
 use crate::tree::Tree;
 use crate::units::{BudgetIx, HostIx, SpanMs, TimeMs, WorkloadIx};
 use crate::workload::{Refusal, Status, Workload, WorkloadSpec};
-use alloc::collections::BinaryHeap;
+use alloc::collections::{BTreeMap, BinaryHeap};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -118,13 +119,15 @@ pub struct State {
     ended_places: Vec<WorkloadIx>,
     /// Decided, waiting for others to leave; in the order of decision.
     pub held: Vec<WorkloadIx>,
+    /// The engine was told to start them and has not confirmed it.
+    pub starting: Vec<WorkloadIx>,
     /// Running, not protected, not told to leave; in no particular order.
     takeable: Vec<WorkloadIx>,
     takeable_places: Vec<u32>,
     /// GPUs of the unallocated ones among them.
     takeable_unallocated_gpus: u32,
-    /// The lowest rank that was ever submitted.
-    lowest_rank: i32,
+    /// Per leaf the ranks of the allocated ones among them, with how many have each.
+    takeable_ranks: Vec<BTreeMap<i32, u32>>,
     /// Standing reservations, oldest first.
     pub reservations: Vec<Reservation>,
     protection_ends: BinaryHeap<Reverse<(TimeMs, WorkloadIx)>>,
@@ -140,6 +143,7 @@ impl State {
         let cluster = Cluster::new(hosts, rates);
         let mut ledger = Ledger::new(&tree, settings.lookback, settings.horizon);
         ledger.set_allocation(&tree, cluster.capacity_units(), TimeMs(0));
+        let takeable_ranks = vec![BTreeMap::new(); tree.leaves().len()];
         Self {
             now: TimeMs(0),
             settings,
@@ -150,10 +154,11 @@ impl State {
             free_places: Vec::new(),
             ended_places: Vec::new(),
             held: Vec::new(),
+            starting: Vec::new(),
             takeable: Vec::new(),
             takeable_places: Vec::new(),
             takeable_unallocated_gpus: 0,
-            lowest_rank: i32::MAX,
+            takeable_ranks,
             reservations: Vec::new(),
             protection_ends: BinaryHeap::new(),
             draining: Vec::new(),
@@ -179,10 +184,11 @@ impl State {
         &self.takeable
     }
 
-    /// The lowest rank that was ever submitted: who has it is above nobody in its leaf.
+    /// Whether work of `leaf` that is neither protected nor leaving has a lower rank than `rank`.
     #[must_use]
-    pub const fn lowest_rank(&self) -> i32 {
-        self.lowest_rank
+    pub fn has_lower_rank(&self, leaf: BudgetIx, rank: i32) -> bool {
+        let place = self.tree.leaf_place(leaf).expect("a leaf");
+        self.takeable_ranks[place].first_key_value().is_some_and(|(&lowest, _)| lowest < rank)
     }
 
     /// GPUs of running unallocated workloads that were not told to leave.
@@ -286,6 +292,8 @@ impl State {
         if workload.allocated {
             let (budget, gpus) = (workload.spec.budget, workload.spec.gpus);
             self.ledger.interruptible(&self.tree, budget, gpus, Change::More);
+            let place = self.tree.leaf_place(budget).expect("a leaf");
+            *self.takeable_ranks[place].entry(workload.spec.rank).or_insert(0) += 1;
         } else {
             self.takeable_unallocated_gpus += workload.spec.gpus;
         }
@@ -301,6 +309,13 @@ impl State {
         if workload.allocated {
             let (budget, gpus) = (workload.spec.budget, workload.spec.gpus);
             self.ledger.interruptible(&self.tree, budget, gpus, Change::Less);
+            let place = self.tree.leaf_place(budget).expect("a leaf");
+            let ranks = &mut self.takeable_ranks[place];
+            let count = ranks.get_mut(&workload.spec.rank).expect("it was counted");
+            *count -= 1;
+            if *count == 0 {
+                ranks.remove(&workload.spec.rank);
+            }
         } else {
             self.takeable_unallocated_gpus -= workload.spec.gpus;
         }
@@ -309,7 +324,6 @@ impl State {
     /// Takes a declaration into the queue, or says why not.
     pub(crate) fn submit(&mut self, spec: WorkloadSpec) -> Result<WorkloadIx, Refusal> {
         self.check(&spec)?;
-        self.lowest_rank = self.lowest_rank.min(spec.rank);
         let workload = Workload::new(spec, self.now);
         let index = if let Some(index) = self.free_places.pop() {
             self.workloads[index.at()] = workload;
@@ -408,6 +422,7 @@ impl State {
         let workload = &mut self.workloads[index.at()];
         workload.status = Status::Starting;
         workload.attempt += 1;
+        self.starting.push(index);
         self.cluster.begin_start(&workload.placement);
     }
 
@@ -435,6 +450,7 @@ impl State {
             self.ledger.unallocated(&self.tree, budget, units, Change::More, now);
         }
         let workload = &self.workloads[index.at()];
+        self.starting.retain(|&starting| starting != index);
         self.cluster.end_start(&workload.placement);
         self.cluster.occupy(index, &workload.placement, workload.allocated);
         let allocated = workload.allocated;
@@ -537,6 +553,7 @@ impl State {
         let workload = &mut self.workloads[index.at()];
         let placement = core::mem::take(&mut workload.placement);
         if workload.status == Status::Starting {
+            self.starting.retain(|&starting| starting != index);
             self.cluster.end_start(&placement);
         } else {
             self.cluster.unpromise(&placement);

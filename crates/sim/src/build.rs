@@ -91,6 +91,8 @@ pub(crate) fn core_spec(scenario: &Scenario, index: usize) -> WorkloadSpec {
 pub(crate) fn policy(name: &str, state: &State) -> Result<Box<dyn Policy>, PolicyError> {
     match name {
         "budget" => Ok(Box::new(BudgetPolicy::new(state))),
+        // Not in the list that people see: what `budget` is tested against.
+        "budget-forgetful" => Ok(Box::new(BudgetPolicy::forgetful(state))),
         _ => Err(PolicyError { name: name.to_owned(), known: "budget".to_owned() }),
     }
 }

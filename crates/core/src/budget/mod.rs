@@ -21,6 +21,7 @@ use crate::policy::{Decision, Policy};
 use crate::reason::{StartReason, WaitReason};
 use crate::state::{Notice, Settings, State};
 use crate::units::{BudgetIx, HostIx, SpanMs, TimeMs, WorkloadIx};
+use crate::wide::Ratio;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -41,17 +42,21 @@ pub struct BudgetPolicy {
     open_in: u64,
     /// The least gang of unallocated requests that found no idle GPUs in this epoch.
     free_blocked: Option<(u64, u32)>,
-    /// The epoch in which the reservations were last tried to be moved earlier.
-    moved_in: u64,
+    /// Whether something came free since the reservations were last tried to be moved earlier.
+    may_move: bool,
     /// For each host 1 + the place of the reservation that names it.
     reserved: Vec<u32>,
     /// Unallocated requests that back off, by when that ends.
     backing_off: BTreeSet<(TimeMs, WorkloadIx)>,
     /// The next ratio crossing, when known.
     crossing: Option<TimeMs>,
+    /// Per budget its usage ratio at that moment of that epoch.
+    ratios: Vec<Cell<(TimeMs, u64, Ratio)>>,
     /// Per leaf: whether rule 6 could allow it any side, at that moment of that epoch.
     leaf_sides: Vec<Cell<(TimeMs, u64, bool)>>,
     scratch: preempt::Scratch,
+    /// Whether nothing is remembered from one decision to the next.
+    forgetful: bool,
 }
 
 impl BudgetPolicy {
@@ -65,18 +70,44 @@ impl BudgetPolicy {
             open: vec![false; leaves],
             open_in: 0,
             free_blocked: None,
-            moved_in: 0,
+            may_move: false,
             reserved: vec![0; state.cluster.hosts().len()],
             backing_off: BTreeSet::new(),
             crossing: None,
+            ratios: vec![Cell::new((TimeMs(0), 0, Ratio::default())); state.tree.len()],
             leaf_sides: vec![Cell::new((TimeMs(0), 0, false)); leaves],
             scratch: preempt::Scratch::default(),
+            forgetful: false,
         }
+    }
+
+    /// The same policy without any memory of what is blocked: slow, and what the other is tested against.
+    #[must_use]
+    pub fn forgetful(state: &State) -> Self {
+        Self { forgetful: true, ..Self::new(state) }
     }
 
     fn leaf_of(state: &State, workload: WorkloadIx) -> usize {
         let budget = state.workload(workload).spec.budget;
         state.tree.leaf_place(budget).expect("workloads are charged to leaves")
+    }
+
+    /// Rule 3, remembered for the moment and the epoch: whatever changes a ratio ends the epoch.
+    fn ratio(&self, state: &State, node: BudgetIx) -> Ratio {
+        let known = &self.ratios[node.at()];
+        let (now, epoch, ratio) = known.get();
+        if (now, epoch) == (state.now(), self.epoch) {
+            return ratio;
+        }
+        let ratio = state.ledger.usage_ratio(node, state.now());
+        known.set((state.now(), self.epoch, ratio));
+        ratio
+    }
+
+    /// The same, were `contract` more committed.
+    fn ratio_with(&self, state: &State, node: BudgetIx, contract: u128) -> Ratio {
+        let Ratio { used, allocated } = self.ratio(state, node);
+        Ratio { used: used + (contract << 32), allocated }
     }
 
     fn end_epoch(&mut self) {
@@ -140,7 +171,7 @@ impl BudgetPolicy {
             let is_debug = Self::is_debug(state, index, ask);
             let may_use = |host| self.may_use(state, host, index, is_debug);
             if let Some(placement) = state.cluster.place_idle(pool, ask, may_use) {
-                let ratio = state.ledger.usage_ratio(spec.budget, state.now());
+                let ratio = self.ratio(state, spec.budget);
                 return Some(Decision::Start {
                     workload: index,
                     placement,
@@ -260,20 +291,25 @@ impl Policy for BudgetPolicy {
                 self.note_reservations(state);
                 self.end_epoch();
             }
-            Notice::ProtectionEnded(_)
-            | Notice::Preempted(_)
-            | Notice::Stopped(..)
+            Notice::Stopped(..)
             | Notice::HostDown(_)
             | Notice::HostUp(_)
             | Notice::DrainStarted(_)
             | Notice::Drained(_)
-            | Notice::SharesChanged => self.end_epoch(),
+            | Notice::SharesChanged => {
+                self.may_move = true;
+                self.end_epoch();
+            }
+            Notice::ProtectionEnded(_) | Notice::Preempted(_) => self.end_epoch(),
             // The contract was committed when the start was decided.
             Notice::Started(_) | Notice::Ended(..) => {}
         }
     }
 
     fn decide(&mut self, state: &State) -> Option<Decision> {
+        if self.forgetful {
+            self.end_epoch();
+        }
         self.catch_up(state);
         if let Some(decision) = self.decide_reservations(state) {
             return Some(decision);

@@ -4,11 +4,12 @@
 //! try; ties go to the larger share, then to the name. Depth first, so everything of a less used
 //! programme is tried before anything of a more used one.
 
-use super::queue::{AskList, Entry};
+use super::queue::{AskKey, AskList, Entry};
+use crate::cluster::Ask;
 use super::{BudgetPolicy, is_limited, least_rate};
-use crate::state::State;
+use crate::state::{Settings, State};
 use crate::tree::FRACTION_ONE;
-use crate::units::{BudgetIx, SpanMs, WorkloadIx};
+use crate::units::{BudgetIx, HostIx, SpanMs, WorkloadIx};
 use crate::wide::Ratio;
 use core::cmp::Ordering;
 
@@ -29,18 +30,36 @@ impl BudgetPolicy {
             state.tree.fraction(node) > 0
                 && state.tree.leaves_below(node).any(|place| self.open[place])
         };
-        let now = state.now();
-        let leaf = descend(state, is_open, |node| state.ledger.usage_ratio(node, now))?;
+        let leaf = descend(state, is_open, |node| self.ratio(state, node))?;
         state.tree.leaf_place(leaf)
     }
 
     /// The first request of a leaf that is not known to be blocked in this epoch, by rank, first
     /// submission and id.
     pub(super) fn next_request(&mut self, state: &State, leaf: usize) -> Option<Entry> {
-        let limited = is_limited(state, state.tree.leaves()[leaf]);
+        let budget = state.tree.leaves()[leaf];
+        let limited = is_limited(state, budget);
+        let has_sides = self.leaf_has_sides(state, budget);
+        // While a reservation is to be had, the first that cannot be placed must be known.
+        let may_reserve = state.reservations.len() < state.settings.reservations as usize;
         loop {
             let first = |list: &AskList| {
-                list.contracts.first_shorter(list.blocked_from(self.epoch))
+                let first = list.contracts.first_shorter(list.blocked_from(self.epoch))?;
+                let rank = state.workload(first.workload).spec.rank;
+                if has_sides
+                    || may_reserve
+                    || self.forgetful
+                    || state.has_lower_rank(budget, rank)
+                    || Self::has_holder(state, budget, list.key)
+                {
+                    return Some(first);
+                }
+                // It can have nothing but idle and unallocated GPUs, and so can all that come after it.
+                let bound = self.longest_on_soft(state, list.key);
+                if first.contract <= bound {
+                    return Some(first);
+                }
+                list.contracts.first_shorter(SpanMs(bound.0.saturating_add(1)))
             };
             let lists = self.queues[leaf].lists.iter();
             let (at, entry) = lists
@@ -55,6 +74,45 @@ impl BudgetPolicy {
             }
             return Some(entry);
         }
+    }
+
+    /// Whether a request of this list holds a reservation: its hosts are open to it alone.
+    fn has_holder(state: &State, leaf: BudgetIx, key: AskKey) -> bool {
+        state.reservations.iter().any(|reservation| {
+            let spec = &state.workload(reservation.holder).spec;
+            spec.budget == leaf && spec.gpus == key.gpus
+        })
+    }
+
+    /// The longest contract for which idle and unallocated GPUs could be enough, on whatever hosts it may
+    /// use (rules 7 and 8); zero for none. Never less than what is true.
+    fn longest_on_soft(&self, state: &State, key: AskKey) -> SpanMs {
+        let room = |(pool, ask): (usize, Ask)| {
+            let pool = &state.cluster.pools()[pool];
+            if !pool.soft_may_fit(ask) {
+                SpanMs::ZERO
+            } else if ask.is_single() {
+                let hosts = pool.soft_hosts(ask.single_gpus());
+                let longest = hosts.map(|host| self.longest_on(state, host)).max();
+                longest.unwrap_or(SpanMs::ZERO)
+            } else {
+                SpanMs(u64::MAX)
+            }
+        };
+        let asks = state.cluster.asks(key.gpus, key.shape, key.model);
+        asks.map(room).max().unwrap_or(SpanMs::ZERO)
+    }
+
+    /// The longest contract that may start on a host now, for others than a holder of it.
+    fn longest_on(&self, state: &State, host: HostIx) -> SpanMs {
+        let by_debug = if Self::is_debug_host(state, host) {
+            Settings::DEBUG_RUNTIME_MAX
+        } else {
+            SpanMs(u64::MAX)
+        };
+        let Some(index) = self.reserved[host.at()].checked_sub(1) else { return by_debug };
+        let until = state.reservations[index as usize].until;
+        by_debug.min(until.since(state.now()) - state.settings.grace)
     }
 
     /// Remembers that a request cannot be placed: neither can any of its leaf that asks for as many

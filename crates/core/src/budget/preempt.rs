@@ -53,25 +53,25 @@ impl BudgetPolicy {
     /// For every leaf, the side on which rule 6 (a) lets a contract of `contract` units for `leaf` take
     /// interruptible work now; `needs_work` leaves out sides that have none.
     pub(super) fn sides(
+        &self,
         state: &State,
         leaf: BudgetIx,
         contract: u128,
         needs_work: bool,
         sides: &mut Vec<Option<Side>>,
     ) -> u32 {
-        let now = state.now();
         sides.clear();
         sides.resize(state.tree.leaves().len(), None);
         let mut takeable_gpus = 0;
         for mine in state.tree.path(leaf) {
             let Some(parent) = state.tree.parent(mine) else { break };
-            let ratio_after = state.ledger.usage_ratio_with(mine, contract, now);
+            let ratio_after = self.ratio_with(state, mine, contract);
             for &theirs in state.tree.children(parent) {
                 let gpus = state.ledger.account(theirs).interruptible_gpus;
                 if theirs == mine || (needs_work && gpus == 0) {
                     continue;
                 }
-                let ratio_theirs = state.ledger.usage_ratio(theirs, now);
+                let ratio_theirs = self.ratio(state, theirs);
                 if ratio_after.at_least_margin_below(ratio_theirs, state.settings.margin_ppm) {
                     takeable_gpus += gpus;
                     let side = Side { mine, theirs, ratio_after, ratio_theirs };
@@ -84,7 +84,7 @@ impl BudgetPolicy {
 
     /// Whether rule 6 (a) could allow any side at all to a request of `leaf` now, however short. Remembered
     /// for the moment and the epoch.
-    fn leaf_has_sides(&self, state: &State, leaf: BudgetIx) -> bool {
+    pub(super) fn leaf_has_sides(&self, state: &State, leaf: BudgetIx) -> bool {
         let place = state.tree.leaf_place(leaf).expect("requests are of leaves");
         let known = &self.leaf_sides[place];
         let (now, epoch, has) = known.get();
@@ -92,7 +92,7 @@ impl BudgetPolicy {
             return has;
         }
         let mut sides = Vec::new();
-        let has = Self::sides(state, leaf, 0, true, &mut sides) > 0;
+        let has = self.sides(state, leaf, 0, true, &mut sides) > 0;
         known.set((state.now(), self.epoch, has));
         has
     }
@@ -128,7 +128,7 @@ impl BudgetPolicy {
         );
         let idle_soon = state.cluster.pools()[pool].idle_soon();
         // Of its own leaf only lower ranks count; that they might all be lower is an upper bound.
-        let own = if workload.spec.rank > state.lowest_rank() {
+        let own = if state.has_lower_rank(leaf, workload.spec.rank) {
             state.ledger.account(leaf).interruptible_gpus
         } else {
             0
@@ -137,7 +137,7 @@ impl BudgetPolicy {
         let is_debug = Self::is_debug(state, index, ask);
         let may_use = |host: HostIx| self.may_use(state, host, index, is_debug);
         let others = if self.leaf_has_sides(state, leaf) {
-            Self::sides(state, leaf, contract, true, &mut scratch.sides)
+            self.sides(state, leaf, contract, true, &mut scratch.sides)
         } else {
             scratch.sides.clear();
             scratch.sides.resize(state.tree.leaves().len(), None);
@@ -162,7 +162,7 @@ impl BudgetPolicy {
         }
         if let Some(placement) = state.cluster.place(pool, ask, |host| available[host.at()]) {
             // Others leave for somebody else and leave room to spare: it waits for that, and evicts none.
-            let ratio = state.ledger.usage_ratio(leaf, state.now());
+            let ratio = self.ratio(state, leaf);
             let reason = StartReason::Idle { ratio };
             return Some(start(index, placement, reason, Vec::new()));
         }
@@ -184,7 +184,7 @@ impl BudgetPolicy {
         let mut choices: Vec<Choice> = choices
             .into_iter()
             .filter(|&(other, _)| matters(other))
-            .map(|(other, reason)| Self::choice(state, other, reason))
+            .map(|(other, reason)| self.choice(state, other, reason))
             .collect();
         choices.sort_unstable_by(Choice::order);
         let (placement, victims) =
@@ -193,7 +193,7 @@ impl BudgetPolicy {
             .into_iter()
             .map(|choice| Victim { workload: choice.workload, reason: choice.reason })
             .collect();
-        let ratio_after = state.ledger.usage_ratio_with(leaf, contract, state.now());
+        let ratio_after = self.ratio_with(state, leaf, contract);
         let reason = StartReason::Preempting { ratio_after, victims: victims.len() as u32 };
         Some(start(index, placement, reason, victims))
     }
@@ -225,7 +225,7 @@ impl BudgetPolicy {
         })
     }
 
-    fn choice(state: &State, index: WorkloadIx, reason: EvictReason) -> Choice {
+    fn choice(&self, state: &State, index: WorkloadIx, reason: EvictReason) -> Choice {
         let workload = state.workload(index);
         let by = reason.by().map(|by| state.workload(by).spec.budget);
         let ratio = match reason {
@@ -233,7 +233,7 @@ impl BudgetPolicy {
             _ => {
                 let parting = by.and_then(|by| state.tree.parting(by, workload.spec.budget));
                 let side = parting.map_or(workload.spec.budget, |(_, theirs)| theirs);
-                state.ledger.usage_ratio(side, state.now())
+                self.ratio(state, side)
             }
         };
         let lost = workload.lost_if_stopped(state.now());
@@ -250,6 +250,7 @@ impl BudgetPolicy {
 
     /// Rule 7: the reservation of `index` is due: it takes its hosts from everything not protected.
     pub(super) fn take_reserved(
+        &self,
         state: &State,
         index: WorkloadIx,
         placement: &Placement,
@@ -267,7 +268,7 @@ impl BudgetPolicy {
                     && !workload.protected
                     && choices.iter().all(|choice| choice.workload != other);
                 if leaves {
-                    choices.push(Self::choice(state, other, reason));
+                    choices.push(self.choice(state, other, reason));
                 }
             }
         }

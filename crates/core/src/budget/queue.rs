@@ -126,6 +126,10 @@ impl AskList {
         if self.blocked_in == epoch { self.blocked_from } else { SpanMs(u64::MAX) }
     }
 
+    fn unblock(&mut self) {
+        self.blocked_from = SpanMs(u64::MAX);
+    }
+
     pub(super) fn block(&mut self, from: SpanMs, epoch: u64) {
         self.blocked_from = self.blocked_from(epoch).min(from);
         self.blocked_in = epoch;
@@ -167,7 +171,13 @@ impl LeafQueue {
             return false;
         }
         list.contracts.insert(entry);
-        let open = entry.contract < list.blocked_from(epoch);
+        let mut open = entry.contract < list.blocked_from(epoch);
+        let spec = &state.workload(workload).spec;
+        if !open && state.has_lower_rank(spec.budget, spec.rank) {
+            // What was found blocked may have had a lower rank, and so fewer rights.
+            self.lists.iter_mut().for_each(AskList::unblock);
+            open = true;
+        }
         self.waiting_contracts += 1;
         *self.contract_costs.entry(cost_of(key, entry)).or_insert(0) += 1;
         open

@@ -5,7 +5,7 @@ use super::BudgetPolicy;
 use crate::cluster::{Ask, HostState, Placement};
 use crate::policy::{Decision, Reservation};
 use crate::state::State;
-use crate::units::{BudgetIx, HostIx, TimeMs, WorkloadIx};
+use crate::units::{BudgetIx, HostIx, SpanMs, TimeMs, WorkloadIx};
 use crate::workload::{Status, Workload};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -39,13 +39,12 @@ impl BudgetPolicy {
             if reservation.until <= state.now() {
                 // Idle GPUs or legal victims elsewhere may disturb fewer; the promise stands behind.
                 let decision = self.place(state, holder).or_else(|| {
-                    Self::take_reserved(state, holder, &reservation.placement, reservation.until)
+                    self.take_reserved(state, holder, &reservation.placement, reservation.until)
                 });
                 return Some(decision.unwrap_or_else(|| self.renew(state, &reservation)));
             }
         }
-        if self.moved_in != self.epoch {
-            self.moved_in = self.epoch;
+        if core::mem::take(&mut self.may_move) {
             for reservation in &state.reservations {
                 let found = self.find_reservation(state, reservation.holder, Some(reservation));
                 if let Some(found) = found
@@ -102,7 +101,7 @@ impl BudgetPolicy {
         pool: usize,
         ask: Ask,
     ) -> Option<(TimeMs, Placement)> {
-        let countable = Self::countable(state, holder, state.cluster.rate(pool));
+        let countable = self.countable(state, holder, state.cluster.rate(pool));
         let is_debug = Self::is_debug(state, holder, ask);
         let hosts: Vec<HostIx> = state.cluster.pools()[pool]
             .hosts
@@ -138,19 +137,18 @@ impl BudgetPolicy {
     }
 
     /// For each leaf whether, and from when on, its work counts once its protection has ended.
-    fn countable(state: &State, holder: WorkloadIx, rate: u64) -> Vec<Countable> {
+    fn countable(&self, state: &State, holder: WorkloadIx, rate: u64) -> Vec<Countable> {
         let workload = state.workload(holder);
         let leaf = workload.spec.budget;
-        let now = state.now();
         let contract = super::contract_units(workload.spec.gpus, rate, workload.protection());
         let mut sides = Vec::new();
-        Self::sides(state, leaf, contract, false, &mut sides);
+        self.sides(state, leaf, contract, false, &mut sides);
         let mut countable = vec![Countable::Never; sides.len()];
         for mine in state.tree.path(leaf) {
             let Some(parent) = state.tree.parent(mine) else { break };
-            let own = state.ledger.usage_ratio(mine, now);
+            let own = self.ratio(state, mine);
             let is_above = |theirs: BudgetIx| {
-                own.compare(state.ledger.usage_ratio(theirs, now)) == Ordering::Less
+                own.compare(self.ratio(state, theirs)) == Ordering::Less
             };
             for &theirs in state.tree.children(parent) {
                 if theirs != mine && is_above(theirs) {
@@ -192,12 +190,18 @@ impl BudgetPolicy {
             let last = dying.iter().map(|&(at, _)| at).max().unwrap_or(now);
             frees.push((last, spare));
         }
-        if facts.promised > 0 {
-            for &held in &state.held {
-                let workload = state.workload(held);
+        if facts.promised + facts.starting > 0 {
+            let held = state.held.iter().map(|&held| (held, state.settings.grace));
+            let starting = state.starting.iter().map(|&starting| (starting, SpanMs::ZERO));
+            for (decided, wait) in held.chain(starting) {
+                let workload = state.workload(decided);
                 let on_it = workload.placement.iter().find(|&&(other, _)| other == host);
                 if let Some(&(_, gpus)) = on_it {
-                    let until = now + state.settings.grace + workload.protection();
+                    if !workload.allocated {
+                        frees.push((now, gpus));
+                        continue;
+                    }
+                    let until = now + wait + workload.protection();
                     let place = state.tree.leaf_place(workload.spec.budget);
                     if let Some(at) = Self::count(state, holder, until, place, countable) {
                         frees.push((at, gpus));

@@ -41,24 +41,66 @@ impl BudgetPolicy {
                     }
                     let margin_ppm = state.settings.margin_ppm;
                     let pair = Pair { mine, theirs, contract: 0, margin_ppm };
-                    let contract = queue.contract_costs.keys().map(|cost| cost * rate).find(
-                        |&contract| !is_allowed(state, Pair { contract, ..pair }, state.now()),
-                    );
+                    let allowed = self.longest_allowed(state, pair);
+                    let costs = queue.contract_costs.range(allowed.div_ceil(rate)..);
+                    let contract = costs.map(|(cost, _)| cost * rate).find(|&contract| {
+                        !self.is_allowed_now(state, Pair { contract, ..pair })
+                    });
                     if let Some(contract) = contract {
                         let pair = Pair { contract, ..pair };
-                        next = next.min(first_crossing(state, pair, limit.min(next)));
+                        next = next.min(self.crossing_of(state, pair, limit.min(next)));
                     }
                     if unreserved {
                         // Rule 7: a side comes to count for a reservation when its ratio passes the own.
                         let pair = Pair { contract: 1, margin_ppm: 0, ..pair };
-                        if !is_allowed(state, pair, state.now()) {
-                            next = next.min(first_crossing(state, pair, limit.min(next)));
+                        if !self.is_allowed_now(state, pair) {
+                            next = next.min(self.crossing_of(state, pair, limit.min(next)));
                         }
                     }
                 }
             }
         }
         next
+    }
+
+    fn is_allowed_now(&self, state: &State, pair: Pair) -> bool {
+        let mine = self.ratio_with(state, pair.mine, pair.contract);
+        mine.at_least_margin_below(self.ratio(state, pair.theirs), pair.margin_ppm)
+    }
+
+    /// A contract that is allowed for certain, close to the longest one: from
+    /// `(used + contract) / allocated + margin <= theirs`, in 64 significant bits and rounded down.
+    fn longest_allowed(&self, state: &State, pair: Pair) -> u128 {
+        let (mine, theirs) = (self.ratio(state, pair.mine), self.ratio(state, pair.theirs));
+        if theirs.allocated == 0 || mine.allocated == 0 {
+            return 0;
+        }
+        let shift = |value: u128| (128 - value.leading_zeros()).saturating_sub(62);
+        let (by_used, by_mine) = (shift(theirs.used), shift(mine.allocated));
+        let product = (theirs.used >> by_used) * (mine.allocated >> by_mine);
+        let quotient = product / ((theirs.allocated >> by_mine).max(1) + 1);
+        let Some(limit) = quotient.checked_shl(by_used) else { return 0 };
+        let margin = mine.allocated / 1_000_000 * u128::from(pair.margin_ppm)
+            + u128::from(pair.margin_ppm);
+        let limit = limit.saturating_sub(margin).saturating_sub(mine.used) >> 32;
+        limit - (limit >> 20)
+    }
+
+    /// The crossing of one pair, with a cheap look first at whether there can be one at all before
+    /// `limit`: a side gains and loses at most the whole capacity per millisecond.
+    fn crossing_of(&self, state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
+        if limit != TimeMs::NEVER && is_flat(state, pair, state.now()) {
+            let most = (state.ledger.capacity_units() * u128::from(limit.since(state.now()).0)) << 32;
+            let mine = self.ratio_with(state, pair.mine, pair.contract);
+            let theirs = self.ratio(state, pair.theirs);
+            let best_mine = Ratio { used: mine.used.saturating_sub(most), ..mine };
+            let best_theirs = Ratio { used: theirs.used + most, ..theirs };
+            let bends = piece_end_of_allocation(state, pair, state.now()) < limit;
+            if !bends && !best_mine.at_least_margin_below(best_theirs, pair.margin_ppm) {
+                return TimeMs::NEVER;
+            }
+        }
+        first_crossing(state, pair, limit)
     }
 
     /// Moments at which the core wakes whatever the ratios do; beyond the first, pieces may bend.
@@ -122,6 +164,15 @@ fn piece_end(state: &State, pair: Pair, from: TimeMs) -> TimeMs {
             [account.charged.next_tail_change(from), account.allocation.next_tail_change(from)]
         })
         .flatten()
+        .filter(|&at| at > from)
+        .fold(TimeMs::NEVER, TimeMs::min)
+}
+
+/// When the allocation at the start of the lookback next changes.
+fn piece_end_of_allocation(state: &State, pair: Pair, from: TimeMs) -> TimeMs {
+    [pair.mine, pair.theirs]
+        .iter()
+        .filter_map(|&node| state.ledger.account(node).allocation.next_tail_change(from))
         .filter(|&at| at > from)
         .fold(TimeMs::NEVER, TimeMs::min)
 }

@@ -27,7 +27,7 @@ impl BudgetPolicy {
         }
         let ahead = self.ahead_of(state, index);
         WaitReason::Order {
-            ratio: state.ledger.usage_ratio(budget, state.now()),
+            ratio: self.ratio(state, budget),
             ahead,
             takeable_gpus: self.takeable_gpus(state, index),
             until: self.starts_by(state, index, ahead),
@@ -54,13 +54,12 @@ impl BudgetPolicy {
     /// How many allocated requests come before this one in the order of this moment (rule 4).
     fn ahead_of(&self, state: &State, index: WorkloadIx) -> u32 {
         let leaf = state.workload(index).spec.budget;
-        let now = state.now();
         let waiting = |node: BudgetIx| -> u32 {
             let places = state.tree.leaves_below(node);
             self.queues[places].iter().map(|queue| queue.waiting_contracts).sum()
         };
         let before = |a: BudgetIx, b: BudgetIx| {
-            let ratio = |node| state.ledger.usage_ratio(node, now);
+            let ratio = |node| self.ratio(state, node);
             let share = |node: BudgetIx| state.tree.node(node).share_micro;
             ratio(a)
                 .compare(ratio(b))
@@ -93,7 +92,7 @@ impl BudgetPolicy {
         let asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
         asks.map(|(pool, _)| {
             let contract = super::contract_units(spec.gpus, state.cluster.rate(pool), length);
-            let others = Self::sides(state, spec.budget, contract, true, &mut sides);
+            let others = self.sides(state, spec.budget, contract, true, &mut sides);
             state.cluster.pools()[pool].idle_soon() + others
         })
         .max()

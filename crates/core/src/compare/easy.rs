@@ -213,7 +213,8 @@ impl Easy {
             .map(|(pool, ask)| Room::new(state, pool, ask, idle))
             .collect();
         let soon = state.now() + SpanMs(1);
-        let mut ends = self.ends.iter().map(|&(end, workload)| (end.max(soon), workload)).peekable();
+        let mut ends =
+            self.ends.iter().map(|&(end, workload)| (end.max(soon), workload)).peekable();
         while let Some((at, workload)) = ends.next() {
             for &(host, gpus) in &state.workload(workload).placement {
                 rooms.iter_mut().for_each(|room| room.give(state, host, gpus));

@@ -1,6 +1,6 @@
 //! `fair-tree`: Slurm with PriorityType=priority/multifactor, Fair Tree and sched/backfill.
 //!
-//! Sources: `priority_multifactor.c` and `fair_tree.c` of Slurm 22.05, "Scheduling Configuration Guide".
+//! Sources: `priority_multifactor.c` and `fair_tree.c` of Slurm, "Scheduling Configuration Guide".
 //! Every PriorityCalcPeriod (5 min) the usage of all users decays by its half-life, what ran since is
 //! added, and everybody is ranked anew ([`super::fair_tree`], with the daemon's ties). Jobs are served by
 //! rank, then by submission, in order until one does not fit; the rest is backfilled ([`super::easy`]).
@@ -208,7 +208,8 @@ impl Policy for FairShare {
             }
             Change::Withdrawn(workload) => self.dequeue(state, workload),
             Change::Runs(workload) => {
-                let (user, units) = (Self::user_of(state, workload), state.workload(workload).units);
+                let (user, units) =
+                    (Self::user_of(state, workload), state.workload(workload).units);
                 self.charges.insert(workload, (user, units));
                 self.users[user].count_to(state.now());
                 self.users[user].rate += u128::from(units);
@@ -230,8 +231,7 @@ impl Policy for FairShare {
             self.rank(state);
         }
         let (users, order) = (&self.users, &self.order);
-        let (workload, placement) =
-            self.easy.decide(state, |count| front(users, order, count))?;
+        let (workload, placement) = self.easy.decide(state, |count| front(users, order, count))?;
         Some(start(state, NAME, workload, placement, Vec::new()))
     }
 

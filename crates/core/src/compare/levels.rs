@@ -1,7 +1,6 @@
 //! `levels`: the old world that Bursar replaces.
 //!
-//! Source: issue 2 and the description of quota schedulers in which every team declares everything HIGH
-//! (such as Borg's and Philly's quotas: Verma et al., EuroSys 2015; Jeon et al., ATC 2019). Every leaf has
+//! Source: issue 2, item 4; no published scheduler is claimed to be exactly this. Every leaf has
 //! a *cap*: its fraction of the GPUs in service, rounded. Work that starts within its team's cap is
 //! protected until it ends, however long that is. Work above the cap starts on idle GPUs only, and any
 //! other team's work within its cap may evict it at any moment, the latest started first. When a team's
@@ -194,9 +193,12 @@ impl Levels {
             }
             let idle = |host| state.cluster.host(host).idle_soon();
             let mut room = Room::new(state, pool, ask, idle);
-            let others = self.above.iter().rev().map(|&(_, workload)| workload).filter(|other| {
-                self.attempts[other].leaf != head.key.leaf
-            });
+            let others = self
+                .above
+                .iter()
+                .rev()
+                .map(|&(_, workload)| workload)
+                .filter(|other| self.attempts[other].leaf != head.key.leaf);
             let (placement, leaving) = make_room(state, &mut room, others)?;
             let reason = EvictReason::Compared { by: Some(head.workload), policy: NAME };
             let victims = leaving.into_iter().map(|workload| Victim { workload, reason }).collect();

@@ -60,7 +60,7 @@ pub struct Options {
 
 impl Default for Options {
     /// Slurm's and YARN's own defaults, but for the two timeouts: YARN's are "never", which would
-    /// compare a scheduler without preemption. A minute and ten minutes are what its users set.
+    /// compare a scheduler without preemption. A minute and ten minutes are our choice.
     fn default() -> Self {
         Self {
             half_life: SpanMs::hours(7 * 24),

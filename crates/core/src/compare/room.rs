@@ -24,12 +24,7 @@ pub(super) struct Room {
 
 impl Room {
     /// With `gpus` of each host that is up.
-    pub(super) fn new(
-        state: &State,
-        pool: usize,
-        ask: Ask,
-        gpus: impl Fn(HostIx) -> u32,
-    ) -> Self {
+    pub(super) fn new(state: &State, pool: usize, ask: Ask, gpus: impl Fn(HostIx) -> u32) -> Self {
         let available = Vec::new();
         let mut room = Self { pool, ask, available, whole: 0, partly: 0 };
         room.available.resize(state.cluster.hosts().len(), 0);

@@ -26,7 +26,8 @@ impl Part {
 
 /// Everybody's share of `total`, in the order of `parts`.
 pub(super) fn fair_shares(parts: &[Part], total: u64) -> impl Iterator<Item = u64> + '_ {
-    let used = |ratio: u128| -> u128 { parts.iter().map(|part| u128::from(part.share(ratio))).sum() };
+    let used =
+        |ratio: u128| -> u128 { parts.iter().map(|part| u128::from(part.share(ratio))).sum() };
     // One part of weight 1 that gets everything needs a ratio of `total`, that is total * 2^64.
     let (mut low, mut high) = (0, (u128::from(total) + 1) << 64);
     while high - low > 1 {
@@ -61,7 +62,10 @@ mod tests {
         let with_min = [(1, 20, ALL), (1, 18, ALL), (1, 0, ALL), (1, 2, ALL)];
         assert_eq!(shares(&with_min, 40), [20, 18, 0, 2]);
         // YARN's weights are 2, 1, 1, 0.5.
-        assert_eq!(shares(&[(4, 0, ALL), (2, 0, ALL), (2, 0, ALL), (1, 0, ALL)], 45), [20, 10, 10, 5]);
+        assert_eq!(
+            shares(&[(4, 0, ALL), (2, 0, ALL), (2, 0, ALL), (1, 0, ALL)], 45),
+            [20, 10, 10, 5]
+        );
         let both = [(4, 0, 10), (2, 0, 11), (2, 0, 30), (1, 20, ALL)];
         assert_eq!(shares(&both, 45), [10, 7, 7, 20]);
     }

@@ -232,7 +232,8 @@ impl YarnFair {
                 * u128::from(self.options.fair_share_threshold_ppm)
                 / MILLION;
             let wanted = u128::from(queue.demand * PARTS_PER_GPU).min(threshold);
-            let since = |is_below: bool, since: Option<TimeMs>| is_below.then(|| since.unwrap_or(now));
+            let since =
+                |is_below: bool, since: Option<TimeMs>| is_below.then(|| since.unwrap_or(now));
             leaf.below_min_since = since(used < queue.needed(), leaf.below_min_since);
             leaf.below_fair_since = since(u128::from(used) < wanted, leaf.below_fair_since);
             let starved = [leaf.below_min_since, leaf.below_fair_since];

@@ -1,0 +1,1 @@
+//! Bursar: report.

@@ -1,0 +1,303 @@
+//! Rules 1, 4 and 7 at a start: its class, its turn, and the reservations of others.
+
+use crate::books::{Bound, Sure};
+use crate::placement::Allowed;
+use crate::replay::{HostState, Replay};
+use crate::report::{Check, seconds};
+use std::cmp::Ordering;
+
+impl Replay<'_> {
+    /// Rule 1: whether an attempt that starts now on hosts like this is allocated.
+    pub(crate) fn class_now(&self, workload: u32, host: u32) -> (bool, Sure) {
+        let spec = &self.scenario.workloads[workload as usize];
+        let leaf = spec.budget as usize;
+        if spec.min_runtime_ms == 0 || self.books.fraction(leaf) == 0 {
+            return (false, Sure::Yes);
+        }
+        let contract = self.rate(workload, host) * u128::from(self.contract(workload));
+        self.books.has_room(leaf, contract)
+    }
+
+    /// What is judged when a start is decided, by what holds then.
+    /// Reservations of entry `before` or later may have come after it.
+    pub(crate) fn judge_decision(
+        &mut self,
+        workload: u32,
+        placement: &[(u32, u32)],
+        rule: u8,
+        before: usize,
+    ) {
+        self.note_class(workload, placement[0].0);
+        if rule != 1 {
+            self.judge_reserved_hosts(workload, placement, self.now, before);
+        }
+        self.judge_turn(workload, placement, rule);
+        self.release_promise(workload);
+    }
+
+    /// Remembers the class that is right at the decision.
+    pub(crate) fn note_class(&mut self, workload: u32, host: u32) {
+        self.jobs[workload as usize].class = Some(self.class_now(workload, host));
+    }
+
+    /// A start that was decided unseen, at entry `from` or later.
+    fn judge_unseen_decision(
+        &mut self,
+        workload: u32,
+        placement: &[(u32, u32)],
+        from: usize,
+        allocated: bool,
+    ) {
+        self.note_class(workload, placement[0].0);
+        if allocated {
+            let earliest = self.entries[from].at;
+            self.judge_reserved_hosts(workload, placement, earliest, from);
+        }
+        self.findings.undecided(Check::Order);
+        self.release_promise(workload);
+    }
+
+    /// The reservation of one whose start is decided is over; what it promised is still to be kept.
+    pub(crate) fn release_promise(&mut self, workload: u32) {
+        if let Some(index) = self.promises.iter().position(|p| p.holder == workload) {
+            let promise = self.promises.remove(index);
+            let promised = (!promise.is_broken).then_some((promise.until, promise.since));
+            self.jobs[workload as usize].promised = promised;
+            self.just_ended.push(promise);
+        }
+    }
+
+    /// All that is judged when an attempt of the budget policy starts.
+    pub(crate) fn judge_start(&mut self, index: usize, allocated: bool) {
+        let entry = &self.entries[index];
+        let (workload, spot) = (entry.workload, self.spot(entry.workload));
+        let default_rule = if allocated { 8 } else { 1 };
+        let rule = entry.rule.unwrap_or(default_rule);
+        if entry.placement.is_empty() {
+            return;
+        }
+        let hold = self.timeline.by_start.get(&index).copied();
+        let troubled = hold.is_some_and(|hold| self.timeline.holds[hold].is_troubled());
+        let with_victims = hold.is_some_and(|hold| !self.timeline.holds[hold].victims.is_empty());
+        if rule == 7 && !with_victims {
+            self.judge_promised_hosts(workload, &entry.placement);
+        }
+        if let (Some(hold), true, false) = (hold, with_victims, troubled) {
+            let decided = self.entries[self.timeline.holds[hold].from].at;
+            let (now, grace) = (self.now, self.scenario.settings.grace_ms);
+            self.findings.check(Check::Grace, spot, now - decided <= grace, || {
+                let waited = now - decided;
+                format!("starts {waited} ms after others were told to leave for it; grace is {grace}")
+            });
+        }
+        match hold {
+            Some(hold) if self.timeline.holds[hold].victims.is_empty() => {
+                let from = self.timeline.holds[hold].from;
+                self.judge_unseen_decision(workload, &entry.placement, from, allocated);
+            }
+            // Judged where its victims were told to leave.
+            Some(_) if self.jobs[workload as usize].class.is_some() => {}
+            _ => {
+                let before = self.timeline.pass_from.get(&index).copied().unwrap_or(index);
+                self.judge_decision(workload, &entry.placement, rule, before);
+            }
+        }
+
+        let (class, sure) = self.jobs[workload as usize].class.unwrap_or((allocated, Sure::Yes));
+        if sure == Sure::Maybe || (troubled && class != allocated) {
+            self.findings.undecided(Check::Class);
+        } else {
+            let spec = &self.scenario.workloads[workload as usize];
+            let fraction = self.books.fraction(spec.budget as usize);
+            self.findings.check(Check::Class, spot, class == allocated, || {
+                format!(
+                    "allocated is {allocated}; min_runtime is {} ms, its budget's fraction \
+                     {fraction}/2^32{}",
+                    spec.min_runtime_ms,
+                    if class { ", and its limits have room" } else { "" },
+                )
+            });
+        }
+        let right = (allocated).then(|| self.now.saturating_add(self.contract(workload)));
+        self.findings.check(Check::Class, spot, entry.protected_until == right, || {
+            let shown = |until: Option<u64>| until.map_or("null".into(), seconds);
+            format!("protected until {}, not {}", shown(entry.protected_until), shown(right))
+        });
+        let rule_fits = if allocated { matches!(rule, 6..=8) } else { rule == 1 };
+        self.findings.check(Check::Class, spot, rule_fits, || {
+            format!("allocated is {allocated} and it starts by rule {rule}")
+        });
+        if allocated {
+            self.judge_debug_hosts(workload, &entry.placement);
+        }
+        if matches!(rule, 1 | 8) && hold.is_some() {
+            self.findings.undecided(Check::Fullest);
+        } else if matches!(rule, 1 | 8) {
+            self.judge_fullest(workload, &entry.placement, allocated);
+        }
+        self.judge_kept(workload, troubled);
+    }
+
+    /// Rule 7: whoever starts by a reservation that stands in the log and is due does so on the hosts
+    /// that it names. One that is made, or moved, and due at the same moment is not in the log.
+    pub(crate) fn judge_promised_hosts(&mut self, workload: u32, placement: &[(u32, u32)]) {
+        let spot = self.spot(workload);
+        let promise = self.promises.iter().find(|promise| promise.holder == workload);
+        let Some(promise) = promise.filter(|promise| promise.until <= self.now) else {
+            return self.findings.undecided(Check::PromiseKept);
+        };
+        let elsewhere = placement.iter().find(|place| !promise.hosts.contains(&place.0));
+        self.findings.check(Check::PromiseKept, spot, elsewhere.is_none(), || {
+            let host = elsewhere.map_or(0, |place| place.0) as usize;
+            format!("{} was not reserved for it", self.scenario.hosts[host].name)
+        });
+    }
+
+    /// Rule 7: a contract starts on hosts reserved for another only if it is over in time.
+    /// Reservations of entry `before` or later do not count.
+    fn judge_reserved_hosts(
+        &mut self,
+        workload: u32,
+        placement: &[(u32, u32)],
+        decided_at: u64,
+        before: usize,
+    ) {
+        let spot = self.spot(workload);
+        let (grace, contract) = (self.scenario.settings.grace_ms, self.contract(workload));
+        let is_maybe = |holder: u32| self.jobs[holder as usize].hold().is_some();
+        for promise in &self.promises {
+            let shared = placement.iter().find(|place| promise.hosts.contains(&place.0));
+            let Some(&(host, _)) = shared else { continue };
+            if promise.holder == workload || promise.entry >= before {
+                continue;
+            }
+            if is_maybe(promise.holder) {
+                self.findings.undecided(Check::PromiseHosts);
+                continue;
+            }
+            let end = decided_at.saturating_add(grace).saturating_add(contract);
+            let holder = &self.scenario.workloads[promise.holder as usize].id;
+            let name = self.scenario.hosts[host as usize].name.as_str();
+            let until = promise.until;
+            self.findings.check(Check::PromiseHosts, spot, end <= until, || {
+                format!(
+                    "{name} is reserved for {holder} from {} on; decision + grace + contract is \
+                     {}, {} ms later",
+                    seconds(until),
+                    seconds(end),
+                    end - until
+                )
+            });
+        }
+    }
+
+    /// Rule 4: no allocated request comes first, asks for no more, may use the same GPUs and was
+    /// passed over. For a start that others leave for, only those of the same leaf tell.
+    fn judge_turn(&mut self, workload: u32, placement: &[(u32, u32)], rule: u8) {
+        // A reservation goes before the order; its T can have moved to this very moment.
+        if self.promises.iter().any(|promise| promise.holder == workload) {
+            return;
+        }
+        let leaf = self.leaf(workload);
+        let queues = match rule {
+            1 | 8 => self.queues.keys().copied().collect::<Vec<_>>(),
+            6 => vec![leaf],
+            _ => return,
+        };
+        let mut passed_over = None;
+        for other in queues {
+            if other != leaf && rule != 1 && !self.certainly_first(other, leaf) {
+                continue;
+            }
+            passed_over = self.passed_over(workload, placement, other, rule);
+            if passed_over.is_some() {
+                break;
+            }
+        }
+        let spot = self.spot(workload);
+        let message = passed_over.map(|first| self.order_message(workload, first));
+        let good = message.is_none();
+        self.findings.check(Check::Order, spot, good, || message.unwrap_or_default());
+    }
+
+    fn order_message(&self, workload: u32, first: u32) -> String {
+        let spec = |workload: u32| &self.scenario.workloads[workload as usize];
+        let (mine, theirs) = (spec(workload), spec(first));
+        let why = match self.books.sides(self.leaf(first), self.leaf(workload)) {
+            None => "first in its budget".into(),
+            Some((a, b)) => format!(
+                "its side {:?} has usage ratio {}, {:?} has {}",
+                self.scenario.budgets[a].path,
+                self.books.ratio(a, 0, Bound::Most).shown(),
+                self.scenario.budgets[b].path,
+                self.books.ratio(b, 0, Bound::Least).shown(),
+            ),
+        };
+        format!(
+            "starts with {} GPUs before {} with {}, which is allocated, waits, fits there and comes \
+             first: {why}",
+            mine.gpus, theirs.id, theirs.gpus
+        )
+    }
+
+    /// Rule 4: whether leaf `a` comes before leaf `b` whatever may have been decided unseen.
+    fn certainly_first(&self, a: usize, b: usize) -> bool {
+        let Some((a, b)) = self.books.sides(a, b) else { return false };
+        let (high, low) =
+            (self.books.ratio(a, 0, Bound::Most), self.books.ratio(b, 0, Bound::Least));
+        match high.compare(low) {
+            Ordering::Less => true,
+            Ordering::Greater => false,
+            Ordering::Equal => {
+                let (share_a, share_b) = (self.books.share_micro(a), self.books.share_micro(b));
+                let name = |side: usize| &self.scenario.budgets[side].name;
+                share_a > share_b || (share_a == share_b && name(a) < name(b))
+            }
+        }
+    }
+
+    /// An allocated request of `leaf` that could have started on this placement instead.
+    fn passed_over(
+        &self,
+        workload: u32,
+        placement: &[(u32, u32)],
+        leaf: usize,
+        rule: u8,
+    ) -> Option<u32> {
+        let gpus: u32 = placement.iter().map(|place| place.1).sum();
+        let all: Vec<(u32, i64)> = placement.iter().map(|p| (p.0, i64::from(p.1))).collect();
+        let contract_max = if rule == 1 { u64::MAX } else { self.contract(workload) };
+        let own = leaf == self.leaf(workload) && rule != 1;
+        let turnout = self.turnout(workload);
+        let asks = self.queues[&leaf].iter().take_while(|(ask, _)| ask.0 <= gpus);
+        for (_, waiting) in asks {
+            let representative = waiting.first()?.2;
+            if !self.fits(representative, &all) {
+                continue;
+            }
+            for &(contract, order, other) in waiting {
+                if contract > contract_max {
+                    break;
+                }
+                let comes_first = other != workload && (!own || order < turnout);
+                if comes_first
+                    && self.jobs[other as usize].hold().is_none()
+                    && self.class_now(other, placement[0].0) == (true, Sure::Yes)
+                    && self.could_have(other, &all)
+                {
+                    return Some(other);
+                }
+            }
+        }
+        None
+    }
+
+    fn could_have(&self, workload: u32, gpus_of: &[(u32, i64)]) -> bool {
+        let usable = |&&(host, _): &&(u32, i64)| {
+            self.hosts[host as usize].state == HostState::Up
+                && self.may_use(workload, host) == Allowed::Yes
+        };
+        let usable: Vec<(u32, i64)> = gpus_of.iter().filter(usable).copied().collect();
+        usable.len() == gpus_of.len() || self.fits(workload, &usable)
+    }
+}
