@@ -36,6 +36,8 @@ pub struct Ledger {
     lookback: SpanMs,
     horizon: SpanMs,
     capacity_units: u128,
+    /// When fractions or capacity last changed, if they ever did.
+    allocation_changed: Option<TimeMs>,
 }
 
 impl Ledger {
@@ -52,7 +54,7 @@ impl Ledger {
             interruptible_gpus: 0,
         };
         let accounts = (0..tree.len()).map(|_| account.clone()).collect();
-        Self { accounts, lookback, horizon, capacity_units: 0 }
+        Self { accounts, lookback, horizon, capacity_units: 0, allocation_changed: None }
     }
 
     /// One budget's account.
@@ -75,6 +77,9 @@ impl Ledger {
 
     /// From `now` on the fractions of `tree` and `capacity_units` hold.
     pub fn set_allocation(&mut self, tree: &Tree, capacity_units: u128, now: TimeMs) {
+        if now > TimeMs(0) {
+            self.allocation_changed = Some(now);
+        }
         self.capacity_units = capacity_units;
         for (index, account) in self.accounts.iter_mut().enumerate() {
             let fraction = u128::from(tree.fraction(BudgetIx(index as u32)));
@@ -173,6 +178,12 @@ impl Ledger {
     pub fn allocated(&self, node: BudgetIx, now: TimeMs) -> u128 {
         let allocation = &self.accounts[node.at()].allocation;
         allocation.sum(now) + allocation.rate() * u128::from(self.horizon.0)
+    }
+
+    /// Whether what budgets are allocated within the lookback stays as it is as time goes on.
+    #[must_use]
+    pub fn allocation_is_steady(&self, now: TimeMs) -> bool {
+        self.allocation_changed.is_none_or(|changed| now.since(changed) >= self.lookback)
     }
 
     /// Rule 3: the usage ratio, were `extra` units more committed.

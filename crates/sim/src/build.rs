@@ -1,5 +1,6 @@
 //! From a scenario to the core's state.
 
+use bursar_core::compare;
 use bursar_core::tree::BudgetNode;
 use bursar_core::{
     BudgetIx, BudgetPolicy, HostSpec, ModelIx, Policy, Settings, SpanMs, State, Tree, WorkloadSpec,
@@ -88,11 +89,17 @@ pub(crate) fn core_spec(scenario: &Scenario, index: usize) -> WorkloadSpec {
 }
 
 /// The policy of that name.
-pub(crate) fn policy(name: &str, state: &State) -> Result<Box<dyn Policy>, PolicyError> {
-    match name {
-        "budget" => Ok(Box::new(BudgetPolicy::new(state))),
-        // Not in the list that people see: what `budget` is tested against.
-        "budget-forgetful" => Ok(Box::new(BudgetPolicy::forgetful(state))),
-        _ => Err(PolicyError { name: name.to_owned(), known: "budget".to_owned() }),
+pub(crate) fn policy(
+    name: &str,
+    state: &State,
+    options: &compare::Options,
+) -> Result<Box<dyn Policy>, PolicyError> {
+    // Not in the list that people see: what `budget` is tested against.
+    if name == "budget-forgetful" {
+        return Ok(Box::new(BudgetPolicy::forgetful(state)));
     }
+    compare::by_name(name, state, options).ok_or_else(|| PolicyError {
+        name: name.to_owned(),
+        known: compare::NAMES.join(", "),
+    })
 }

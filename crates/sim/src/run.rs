@@ -53,6 +53,8 @@ pub struct RunOptions<'a> {
     /// Ends the run (and the span of the metrics) at this moment. By default a scenario that generates
     /// work ends where its generators do, and any other when all of its work has ended.
     pub until_ms: Option<u64>,
+    /// Settings of the policies that Bursar is compared with.
+    pub compare: bursar_core::compare::Options,
     /// Whether to keep samples and attempts for pictures.
     pub series: bool,
     /// Told how far the run is, in simulated milliseconds.
@@ -184,7 +186,7 @@ impl<'a> Run<'a> {
         sink: EventSink<'a>,
     ) -> Result<Self, RunError> {
         let state = build_state(scenario);
-        let chosen = policy(policy_name, &state)?;
+        let chosen = policy(policy_name, &state, &options.compare)?;
         let stop_ms = options.until_ms.or(scenario.span_ms).unwrap_or(u64::MAX);
         // Without generators the metrics end with the last submission, unless that is within the first day.
         let last_ms = scenario.workloads.last().map_or(0, |workload| workload.submit_ms);

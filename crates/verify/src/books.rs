@@ -130,9 +130,7 @@ impl Books {
     /// From now on a budget has this share.
     pub(crate) fn set_share(&mut self, scenario: &Scenario, budget: usize, share_micro: u64) {
         self.share_micro[budget] = share_micro;
-        for (account, new) in
-            self.accounts.iter_mut().zip(fractions(scenario, &self.share_micro))
-        {
+        for (account, new) in self.accounts.iter_mut().zip(fractions(scenario, &self.share_micro)) {
             account.fraction = new;
         }
         self.restate();

@@ -191,7 +191,9 @@ impl Replay<'_> {
             let (name, spot) = (self.host_name(host), self.spot(workload));
             self.findings.check(Check::Fullest, spot, better.is_none(), || {
                 let (other, idle) = better.unwrap_or_default();
-                format!("{gpus} on {name} with {most} idle GPUs, though {other} has {idle} and fits")
+                format!(
+                    "{gpus} on {name} with {most} idle GPUs, though {other} has {idle} and fits"
+                )
             });
         }
         if placement.len() > 1 && better.is_none() {
@@ -240,9 +242,8 @@ impl Replay<'_> {
     pub(crate) fn fits(&self, workload: u32, gpus_of: &[(u32, i64)]) -> bool {
         let spec = &self.scenario.workloads[workload as usize];
         let hosts = &self.scenario.hosts;
-        let suits = |host: u32| {
-            spec.model.is_none_or(|model| model as usize == hosts[host as usize].model)
-        };
+        let suits =
+            |host: u32| spec.model.is_none_or(|model| model as usize == hosts[host as usize].model);
         if let Some((count, each)) = spec.shape {
             let mut by_model = vec![0u32; self.scenario.models.len()];
             for &(host, gpus) in gpus_of {

@@ -27,7 +27,8 @@ impl Replay<'_> {
             let shared = hosts.iter().find(|host| other.hosts.contains(host));
             let open = self.jobs[other.holder as usize].hold().is_some();
             self.findings.check(Check::PromiseMade, spot, shared.is_none() || open, || {
-                let name = shared.map_or("", |&host| self.scenario.hosts[host as usize].name.as_str());
+                let name =
+                    shared.map_or("", |&host| self.scenario.hosts[host as usize].name.as_str());
                 let id = &self.scenario.workloads[other.holder as usize].id;
                 format!("{name} is reserved for {id} already (line {})", other.line)
             });
@@ -132,7 +133,11 @@ impl Replay<'_> {
             let spot = Spot { at: now, line: promise.line, workload: Some(id) };
             let good = promise.is_broken || now <= promise.until.saturating_add(grace);
             self.findings.check(Check::PromiseKept, spot, good, || {
-                format!("T was {}, and it has not started by {}", seconds(promise.until), seconds(now))
+                format!(
+                    "T was {}, and it has not started by {}",
+                    seconds(promise.until),
+                    seconds(now)
+                )
             });
         }
     }

@@ -211,7 +211,8 @@ impl<'a> Replay<'a> {
             promised: None,
         };
         let workloads = scenario.workloads.len();
-        let timeline = Timeline::new(entries, workloads, scenario.hosts.len(), scenario.settings.grace_ms);
+        let timeline =
+            Timeline::new(entries, workloads, scenario.hosts.len(), scenario.settings.grace_ms);
         let planned = scenario.hosts_events.iter();
         Self {
             scenario,
@@ -344,7 +345,8 @@ impl<'a> Replay<'a> {
 
     fn stand(&mut self, hold: usize, sure: Sure) {
         self.fall(hold);
-        let (workload, start) = (self.timeline.holds[hold].workload, self.timeline.holds[hold].start);
+        let (workload, start) =
+            (self.timeline.holds[hold].workload, self.timeline.holds[hold].start);
         let like = match (start, self.timeline.holds[hold].victims.first()) {
             (Some(start), _) => self.entries[start].placement.first().map(|place| place.0),
             (None, Some(&victim)) => {
@@ -843,11 +845,12 @@ impl<'a> Replay<'a> {
             }
         }
         let totals = self.totals(end);
-        let budgets = self.scenario.budgets.iter().enumerate().map(|(index, budget)| BudgetTotals {
-            budget: budget.path.clone(),
-            charged_milli_gpu_ms: self.books.charged(index),
-            unallocated_gpu_ms: self.budget_unallocated[index],
-        });
+        let budgets =
+            self.scenario.budgets.iter().enumerate().map(|(index, budget)| BudgetTotals {
+                budget: budget.path.clone(),
+                charged_milli_gpu_ms: self.books.charged(index),
+                unallocated_gpu_ms: self.budget_unallocated[index],
+            });
         let report = PolicyReport {
             policy: policy.into(),
             events: self.entries.len() as u64,

@@ -79,3 +79,55 @@ pub(crate) fn fractions(scenario: &Scenario, share_micro: &[u64]) -> Vec<u64> {
     }
     fractions
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// The fractions of all budgets; `leaf` is one that work can be charged to.
+    fn of(leaf: &str, budgets: &str) -> Vec<(String, u64)> {
+        let text = format!(
+            "cluster: {{hosts: [{{count: 1, gpus: 1, model: m}}]}}\nbudgets: {budgets}\nworkloads:\n  \
+             - {{id: w, submit: 0s, budget: {leaf}, gpus: 1, runtime: 1h}}"
+        );
+        let scenario = bursar_scenario::load_str(&text, Path::new(""), "test", &[]).expect("good");
+        let shares: Vec<u64> = scenario.budgets.iter().map(|budget| budget.share_micro).collect();
+        let paths = scenario.budgets.iter().map(|budget| budget.path.clone());
+        paths.zip(fractions(&scenario, &shares)).collect()
+    }
+
+    #[test]
+    fn the_largest_remainder_gets_what_is_left() {
+        let third = WHOLE / 3;
+        let thirds = of("a", "{c: {share: 1}, a: {share: 1}, b: {share: 1}}");
+        let thirds: Vec<u64> = thirds.into_iter().map(|(_, fraction)| fraction).collect();
+        // A tie of remainders and of fractions: the first path.
+        assert_eq!(thirds, [WHOLE, third + 1, third, third]);
+        // 5/7 has the remainder 6/7 of a step, 2/7 only 1/7.
+        let sevenths = of("a", "{a: {share: 2}, b: {share: 5}}");
+        assert_eq!(sevenths[2], ("b".into(), WHOLE * 5 / 7 + 1));
+    }
+
+    #[test]
+    fn a_node_is_the_sum_of_its_leaves_and_nothing_is_lost() {
+        let all = of(
+            "q/x",
+            "{p: {share: 0.3, children: {x: {share: 1}, y: {share: 2}, z: {share: 0}}}, \
+             q: {share: 0.7, children: {x: {share: 3}, y: {share: 4}}}}",
+        );
+        let fraction = |path: &str| all.iter().find(|budget| budget.0 == path).expect("there").1;
+        assert_eq!(fraction(""), WHOLE);
+        assert_eq!(fraction("p"), fraction("p/x") + fraction("p/y"));
+        assert_eq!(fraction("p/z"), 0);
+        assert_eq!(fraction("q") + fraction("p"), WHOLE);
+        assert!(fraction("q/y").abs_diff(WHOLE * 4 / 10) <= 1);
+    }
+
+    #[test]
+    fn what_nobody_below_is_funded_for_goes_to_nobody() {
+        let all = of("q", "{p: {share: 1, children: {x: {share: 0}}}, q: {share: 1}}");
+        let fractions: Vec<u64> = all.into_iter().map(|(_, fraction)| fraction).collect();
+        assert_eq!(fractions, [WHOLE / 2, 0, 0, WHOLE / 2]);
+    }
+}

@@ -1,8 +1,9 @@
 //! Rules 1, 4 and 7 at a start: its class, its turn, and the reservations of others.
 
 use crate::books::{Bound, Sure};
+use crate::log::What;
 use crate::placement::Allowed;
-use crate::replay::{HostState, Replay};
+use crate::replay::{HostState, Phase, Replay};
 use crate::report::{Check, seconds};
 use std::cmp::Ordering;
 
@@ -40,17 +41,18 @@ impl Replay<'_> {
         self.jobs[workload as usize].class = Some(self.class_now(workload, host));
     }
 
-    /// A start that was decided unseen, at entry `from` or later.
+    /// A start that was decided unseen, when its hold may have begun or later.
     fn judge_unseen_decision(
         &mut self,
         workload: u32,
         placement: &[(u32, u32)],
-        from: usize,
+        hold: usize,
         allocated: bool,
     ) {
         self.note_class(workload, placement[0].0);
         if allocated {
-            let earliest = self.entries[from].at;
+            let (from, earliest) =
+                (self.timeline.holds[hold].from, self.timeline.holds[hold].earliest);
             self.judge_reserved_hosts(workload, placement, earliest, from);
         }
         self.findings.undecided(Check::Order);
@@ -87,18 +89,20 @@ impl Replay<'_> {
             let (now, grace) = (self.now, self.scenario.settings.grace_ms);
             self.findings.check(Check::Grace, spot, now - decided <= grace, || {
                 let waited = now - decided;
-                format!("starts {waited} ms after others were told to leave for it; grace is {grace}")
+                format!(
+                    "starts {waited} ms after others were told to leave for it; grace is {grace}"
+                )
             });
         }
         match hold {
             Some(hold) if self.timeline.holds[hold].victims.is_empty() => {
-                let from = self.timeline.holds[hold].from;
-                self.judge_unseen_decision(workload, &entry.placement, from, allocated);
+                self.judge_unseen_decision(workload, &entry.placement, hold, allocated);
             }
             // Judged where its victims were told to leave.
             Some(_) if self.jobs[workload as usize].class.is_some() => {}
             _ => {
                 let before = self.timeline.pass_from.get(&index).copied().unwrap_or(index);
+                self.judge_turns_of_pass(index, rule);
                 self.judge_decision(workload, &entry.placement, rule, before);
             }
         }
@@ -220,6 +224,40 @@ impl Replay<'_> {
         self.findings.check(Check::Order, spot, good, || message.unwrap_or_default());
     }
 
+    /// Rule 4: of several that start on idle GPUs at one moment, none comes before one that is named
+    /// earlier: its GPUs were idle then, too.
+    fn judge_turns_of_pass(&mut self, index: usize, rule: u8) {
+        let entry = &self.entries[index];
+        let holds_promise =
+            |workload: u32| self.promises.iter().any(|promise| promise.holder == workload);
+        if rule != 8 || holds_promise(entry.workload) {
+            return;
+        }
+        let leaf = self.leaf(entry.workload);
+        let later = self.entries[index + 1..].iter().zip(index + 1..);
+        let of_pass = later.take_while(|(other, at)| {
+            other.at == entry.at
+                && other.what == What::Started
+                && other.rule == Some(8)
+                && !self.timeline.by_start.contains_key(at)
+                // A reservation that ends gives its hosts to those who come after.
+                && !holds_promise(other.workload)
+        });
+        let first = of_pass.map(|(other, _)| other.workload).find(|&other| {
+            let theirs = self.leaf(other);
+            let comes_first = match theirs == leaf {
+                true => self.turnout(other) < self.turnout(entry.workload),
+                false => self.certainly_first(theirs, leaf),
+            };
+            comes_first && self.jobs[other as usize].phase == Phase::Waiting
+        });
+        if let Some(first) = first {
+            let message = self.order_message(entry.workload, first);
+            let spot = self.spot(entry.workload);
+            self.findings.fail(Check::Order, spot, message);
+        }
+    }
+
     fn order_message(&self, workload: u32, first: u32) -> String {
         let spec = |workload: u32| &self.scenario.workloads[workload as usize];
         let (mine, theirs) = (spec(workload), spec(first));
@@ -234,7 +272,7 @@ impl Replay<'_> {
             ),
         };
         format!(
-            "starts with {} GPUs before {} with {}, which is allocated, waits, fits there and comes \
+            "starts with {} GPUs before {} with {}, which is allocated, waits, had room and comes \
              first: {why}",
             mine.gpus, theirs.id, theirs.gpus
         )
@@ -269,7 +307,7 @@ impl Replay<'_> {
         let contract_max = if rule == 1 { u64::MAX } else { self.contract(workload) };
         let own = leaf == self.leaf(workload) && rule != 1;
         let turnout = self.turnout(workload);
-        let asks = self.queues[&leaf].iter().take_while(|(ask, _)| ask.0 <= gpus);
+        let asks = self.queues.get(&leaf)?.iter().take_while(|(ask, _)| ask.0 <= gpus);
         for (_, waiting) in asks {
             let representative = waiting.first()?.2;
             if !self.fits(representative, &all) {

@@ -14,9 +14,8 @@ impl Replay<'_> {
         let spot = self.spot(by);
         let phase = self.jobs[by as usize].phase;
         let free = phase == Phase::Waiting && self.jobs[by as usize].hold() != Some(Sure::Yes);
-        self.findings.check(Check::Log, spot, free, || {
-            format!("others leave for it, but it is {phase:?}")
-        });
+        self.findings
+            .check(Check::Log, spot, free, || format!("others leave for it, but it is {phase:?}"));
         let start = facts.start.map(|start| &self.entries[start]);
         let like = match start.and_then(|start| start.placement.first()) {
             Some(place) => place.0,
@@ -48,8 +47,9 @@ impl Replay<'_> {
             if by_promise {
                 taken |= !reserved;
                 let meant = place.is_none_or(|place| place.iter().any(|place| on(place.0)));
-                self.findings.check(Check::Swap, at, meant, || {
-                    "preempted by rule 7, but not on the hosts that are taken".into()
+                let rule = start.and_then(|start| start.rule);
+                self.findings.check(Check::Swap, at, meant && rule != Some(6), || {
+                    "preempted by rule 7, but not for a start by rule 7 on its hosts".into()
                 });
             } else {
                 self.judge_swap(at, entry.workload, by, like);

@@ -37,8 +37,9 @@ pub(crate) struct Hold {
     pub(crate) workload: u32,
     /// Entries that tell its victims to leave; none if it waits for others'.
     pub(crate) victims: Vec<usize>,
-    /// The entry from which on it may have been decided.
+    /// The entry from which on it may have been decided, and the moment.
     pub(crate) from: usize,
+    pub(crate) earliest: u64,
     /// The entry that begins it.
     pub(crate) start: Option<usize>,
     /// The first entry at which it may have been dissolved.
@@ -128,6 +129,7 @@ impl Timeline {
                     workload: entry.workload,
                     victims: Vec::new(),
                     from,
+                    earliest: entry.at,
                     start: Some(start),
                     trouble: None,
                     over: effects,
@@ -228,6 +230,7 @@ impl Builder<'_> {
             workload: by,
             victims: vec![index],
             from: index,
+            earliest: at,
             start: None,
             trouble: None,
             over: usize::MAX,
@@ -262,12 +265,15 @@ impl Builder<'_> {
         if just_left || matches!(entry.rule, Some(6 | 7)) {
             let earliest = entry.at.saturating_sub(self.grace);
             let from = self.entries[..index].partition_point(|entry| entry.at < earliest);
-            let from = from.max(self.queued[entry.workload as usize] + 1).min(index);
+            let queued = self.queued[entry.workload as usize];
+            let from = from.max(queued + 1).min(index);
+            let earliest = earliest.max(self.entries[queued].at);
             let hold = self.timeline.holds.len();
             self.timeline.holds.push(Hold {
                 workload: entry.workload,
                 victims: Vec::new(),
                 from,
+                earliest,
                 start: Some(index),
                 trouble: None,
                 over: index,

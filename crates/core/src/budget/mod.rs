@@ -26,7 +26,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use queue::LeafQueue;
 
 /// The policy that Bursar exists for.
@@ -54,9 +54,21 @@ pub struct BudgetPolicy {
     ratios: Vec<Cell<(TimeMs, u64, Ratio)>>,
     /// Per leaf: whether rule 6 could allow it any side, at that moment of that epoch.
     leaf_sides: Vec<Cell<(TimeMs, u64, bool)>>,
+    soft_longest: RefCell<SoftLongest>,
+    reaches: Vec<RefCell<preempt::Reach>>,
     scratch: preempt::Scratch,
     /// Whether nothing is remembered from one decision to the next.
     forgetful: bool,
+}
+
+/// The longest contract that may start where so many GPUs are idle or unallocated, at a moment of an
+/// epoch.
+#[derive(Clone, Debug, Default)]
+struct SoftLongest {
+    at: TimeMs,
+    epoch: u64,
+    /// Per pool, by GPUs.
+    by_pool: Vec<Vec<SpanMs>>,
 }
 
 impl BudgetPolicy {
@@ -76,6 +88,8 @@ impl BudgetPolicy {
             crossing: None,
             ratios: vec![Cell::new((TimeMs(0), 0, Ratio::default())); state.tree.len()],
             leaf_sides: vec![Cell::new((TimeMs(0), 0, false)); leaves],
+            soft_longest: RefCell::default(),
+            reaches: vec![RefCell::default(); leaves],
             scratch: preempt::Scratch::default(),
             forgetful: false,
         }

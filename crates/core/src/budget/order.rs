@@ -11,6 +11,7 @@ use crate::state::{Settings, State};
 use crate::tree::FRACTION_ONE;
 use crate::units::{BudgetIx, HostIx, SpanMs, WorkloadIx};
 use crate::wide::Ratio;
+use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 impl BudgetPolicy {
@@ -45,21 +46,23 @@ impl BudgetPolicy {
         loop {
             let first = |list: &AskList| {
                 let first = list.contracts.first_shorter(list.blocked_from(self.epoch))?;
-                let rank = state.workload(first.workload).spec.rank;
-                if has_sides
-                    || may_reserve
-                    || self.forgetful
-                    || state.has_lower_rank(budget, rank)
-                    || Self::has_holder(state, budget, list.key)
-                {
+                if may_reserve || self.forgetful {
                     return Some(first);
                 }
-                // It can have nothing but idle and unallocated GPUs, and so can all that come after it.
-                let bound = self.longest_on_soft(state, list.key);
+                let rank = state.workload(first.workload).spec.rank;
+                let bound = if has_sides || state.has_lower_rank(budget, rank) {
+                    self.longest_in_reach(state, budget, list.key)
+                } else if Self::has_holder(state, budget, list.key) {
+                    return Some(first);
+                } else {
+                    // It can have nothing but idle and unallocated GPUs, and so can all after it.
+                    self.longest_on_soft(state, list.key)
+                };
                 if first.contract <= bound {
                     return Some(first);
                 }
-                list.contracts.first_shorter(SpanMs(bound.0.saturating_add(1)))
+                let shorter = SpanMs(bound.0.saturating_add(1)).min(list.blocked_from(self.epoch));
+                list.contracts.first_shorter(shorter)
             };
             let lists = self.queues[leaf].lists.iter();
             let (at, entry) = lists
@@ -84,23 +87,53 @@ impl BudgetPolicy {
         })
     }
 
+    /// The longest contract for which what the leaf could take could be enough; zero for none.
+    fn longest_in_reach(&self, state: &State, leaf: BudgetIx, key: AskKey) -> SpanMs {
+        let asks = state.cluster.asks(key.gpus, key.shape, key.model);
+        self.reach(state, leaf, |reach| {
+            asks.map(|(pool, ask)| reach.longest(pool, ask)).max().unwrap_or(SpanMs::ZERO)
+        })
+    }
+
     /// The longest contract for which idle and unallocated GPUs could be enough, on whatever hosts it may
     /// use (rules 7 and 8); zero for none. Never less than what is true.
-    fn longest_on_soft(&self, state: &State, key: AskKey) -> SpanMs {
-        let room = |(pool, ask): (usize, Ask)| {
-            let pool = &state.cluster.pools()[pool];
+    pub(super) fn longest_on_soft(&self, state: &State, key: AskKey) -> SpanMs {
+        let room = |(index, ask): (usize, Ask)| {
+            let pool = &state.cluster.pools()[index];
             if !pool.soft_may_fit(ask) {
                 SpanMs::ZERO
             } else if ask.is_single() {
-                let hosts = pool.soft_hosts(ask.single_gpus());
-                let longest = hosts.map(|host| self.longest_on(state, host)).max();
-                longest.unwrap_or(SpanMs::ZERO)
+                self.longest_on_host_with(state, index, ask.single_gpus())
             } else {
-                SpanMs(u64::MAX)
+                // The whole hosts of a gang: as long as the shortest that it needs of them allows.
+                let hosts = pool.soft_hosts(ask.gpus_per_host);
+                let hosts = hosts.filter(|&host| !Self::is_debug_host(state, host));
+                let mut longest: Vec<SpanMs> =
+                    hosts.map(|host| self.longest_on(state, host)).collect();
+                longest.sort_unstable_by(|a, b| b.cmp(a));
+                longest.get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO)
             }
         };
         let asks = state.cluster.asks(key.gpus, key.shape, key.model);
         asks.map(room).max().unwrap_or(SpanMs::ZERO)
+    }
+
+    /// The longest contract that may start on any host with `gpus` idle or unallocated GPUs. Remembered
+    /// for the moment and the epoch.
+    fn longest_on_host_with(&self, state: &State, pool: usize, gpus: u32) -> SpanMs {
+        let mut known = self.soft_longest.borrow_mut();
+        if (known.at, known.epoch) != (state.now(), self.epoch) {
+            (known.at, known.epoch) = (state.now(), self.epoch);
+            known.by_pool.clear();
+            for pool in state.cluster.pools() {
+                let longest = |gpus| {
+                    let hosts = pool.soft_hosts(gpus);
+                    hosts.map(|host| self.longest_on(state, host)).max().unwrap_or(SpanMs::ZERO)
+                };
+                known.by_pool.push((0..=pool.gpus_per_host).map(longest).collect());
+            }
+        }
+        known.by_pool[pool][gpus as usize]
     }
 
     /// The longest contract that may start on a host now, for others than a holder of it.

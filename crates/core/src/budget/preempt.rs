@@ -1,11 +1,12 @@
 //! Rule 6: who may be made to leave for an allocated request, and who of these does.
 
 use super::BudgetPolicy;
+use super::queue::AskKey;
 use crate::cluster::{Ask, Placement};
 use crate::policy::{Decision, Victim};
 use crate::reason::{EvictReason, StartReason};
-use crate::state::State;
-use crate::units::{BudgetIx, HostIx, TimeMs, WorkloadIx};
+use crate::state::{Settings, State};
+use crate::units::{BudgetIx, HostIx, SpanMs, TimeMs, WorkloadIx};
 use crate::wide::Ratio;
 use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
@@ -25,6 +26,39 @@ pub(super) struct Side {
     pub(super) theirs: BudgetIx,
     pub(super) ratio_after: Ratio,
     pub(super) ratio_theirs: Ratio,
+}
+
+/// How many hosts could give how many GPUs to a leaf, at a moment of an epoch.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reach {
+    at: TimeMs,
+    epoch: u64,
+    sides: Vec<Option<Side>>,
+    available: Vec<u32>,
+    /// Per pool and GPUs: hosts that are not debug hosts.
+    normal: Vec<Vec<u32>>,
+    /// Per pool and GPUs: debug hosts.
+    debug: Vec<Vec<u32>>,
+}
+
+impl Reach {
+    /// The longest contract of `ask` that may have room; zero for none.
+    pub(super) fn longest(&self, pool: usize, ask: Ask) -> SpanMs {
+        let with = |levels: &[Vec<u32>], gpus: u32| -> u32 {
+            levels[pool].iter().skip(gpus as usize).sum()
+        };
+        if !ask.is_single() {
+            let enough = with(&self.normal, ask.gpus_per_host) >= ask.hosts;
+            return if enough { SpanMs(u64::MAX) } else { SpanMs::ZERO };
+        }
+        if with(&self.normal, ask.single_gpus()) > 0 {
+            SpanMs(u64::MAX)
+        } else if with(&self.debug, ask.single_gpus()) > 0 {
+            Settings::DEBUG_RUNTIME_MAX
+        } else {
+            SpanMs::ZERO
+        }
+    }
 }
 
 /// What comes first when victims are chosen (rule 6).
@@ -97,6 +131,53 @@ impl BudgetPolicy {
         has
     }
 
+    /// What a request of `leaf` could have at the very most on each host, were its contract as short as can
+    /// be and all hosts open to it: how many hosts reach how many GPUs. Remembered for the moment and the
+    /// epoch.
+    pub(super) fn reach<T>(
+        &self,
+        state: &State,
+        leaf: BudgetIx,
+        read: impl FnOnce(&Reach) -> T,
+    ) -> T {
+        let place = state.tree.leaf_place(leaf).expect("requests are of leaves");
+        let mut reach = self.reaches[place].borrow_mut();
+        if (reach.at, reach.epoch) != (state.now(), self.epoch) {
+            self.fill_reach(state, leaf, &mut reach);
+        }
+        read(&reach)
+    }
+
+    fn fill_reach(&self, state: &State, leaf: BudgetIx, reach: &mut Reach) {
+        (reach.at, reach.epoch) = (state.now(), self.epoch);
+        let Reach { sides, available, normal, debug, .. } = reach;
+        self.sides(state, leaf, 0, true, sides);
+        available.clear();
+        available.extend(state.cluster.hosts().iter().map(crate::cluster::Host::soft));
+        for &other in state.takeable() {
+            let theirs = state.workload(other);
+            let place = state.tree.leaf_place(theirs.spec.budget).expect("a leaf");
+            if theirs.allocated && (theirs.spec.budget == leaf || sides[place].is_some()) {
+                for &(host, gpus) in &theirs.placement {
+                    available[host.at()] += gpus;
+                }
+            }
+        }
+        for levels in [&mut *normal, &mut *debug] {
+            levels.clear();
+            let pools = state.cluster.pools().iter();
+            levels.extend(pools.map(|pool| alloc::vec![0; pool.gpus_per_host as usize + 1]));
+        }
+        for (at, host) in state.cluster.hosts().iter().enumerate() {
+            if host.state != crate::cluster::HostState::Up {
+                continue;
+            }
+            let levels =
+                if Self::is_debug_host(state, HostIx(at as u32)) { &mut *debug } else { &mut *normal };
+            levels[host.pool][available[at] as usize] += 1;
+        }
+    }
+
     /// Rule 6: the GPUs that `index` needs, from idle ones and those of others that it may preempt.
     pub(super) fn place_by_preempting(
         &mut self,
@@ -145,9 +226,13 @@ impl BudgetPolicy {
         };
         let enough = idle_soon + own + unallocated + others >= workload.spec.gpus;
         let soft_is_enough = || {
-            let pool = &state.cluster.pools()[pool];
-            pool.soft_may_fit(ask)
-                && (!ask.is_single() || pool.soft_hosts(ask.single_gpus()).any(may_use))
+            let key = AskKey {
+                gpus: workload.spec.gpus,
+                shape: workload.spec.shape,
+                model: workload.spec.model,
+            };
+            Self::reservation_index(state, index).is_some()
+                || workload.protection() <= self.longest_on_soft(state, key)
         };
         if !enough || (own + others == 0 && !soft_is_enough()) {
             return None;

@@ -48,9 +48,17 @@ impl Chunk {
 }
 
 /// Requests in order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct OrderedList {
     chunks: Vec<Chunk>,
+    /// The shortest contract of all.
+    shortest: SpanMs,
+}
+
+impl Default for OrderedList {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), shortest: SpanMs(u64::MAX) }
+    }
 }
 
 impl OrderedList {
@@ -63,7 +71,9 @@ impl OrderedList {
         self.chunks.is_empty()
     }
 
+
     pub(super) fn insert(&mut self, entry: Entry) {
+        self.shortest = self.shortest.min(entry.contract);
         if self.chunks.is_empty() {
             self.chunks.push(Chunk { entries: vec![entry], shortest: entry.contract });
             return;
@@ -92,10 +102,15 @@ impl OrderedList {
         } else {
             chunk.measure();
         }
+        let shortest = self.chunks.iter().map(|chunk| chunk.shortest).min();
+        self.shortest = shortest.unwrap_or(SpanMs(u64::MAX));
     }
 
     /// The first whose contract is shorter than `bound`.
     pub(super) fn first_shorter(&self, bound: SpanMs) -> Option<Entry> {
+        if self.shortest >= bound {
+            return None;
+        }
         let chunk = self.chunks.iter().find(|chunk| chunk.shortest < bound)?;
         chunk.entries.iter().find(|entry| entry.contract < bound).copied()
     }

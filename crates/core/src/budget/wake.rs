@@ -5,6 +5,7 @@
 //! GPU-time, what falls out of the lookback takes from it. A crossing is looked for piece by piece, up
 //! to the next moment at which the core wakes anyway, and is exact to the millisecond.
 
+use super::queue::LeafQueue;
 use super::{BudgetPolicy, least_rate};
 use crate::state::State;
 use crate::units::{BudgetIx, SpanMs, TimeMs};
@@ -41,14 +42,12 @@ impl BudgetPolicy {
                     }
                     let margin_ppm = state.settings.margin_ppm;
                     let pair = Pair { mine, theirs, contract: 0, margin_ppm };
-                    let allowed = self.longest_allowed(state, pair);
-                    let costs = queue.contract_costs.range(allowed.div_ceil(rate)..);
-                    let contract = costs.map(|(cost, _)| cost * rate).find(|&contract| {
-                        !self.is_allowed_now(state, Pair { contract, ..pair })
-                    });
-                    if let Some(contract) = contract {
-                        let pair = Pair { contract, ..pair };
-                        next = next.min(self.crossing_of(state, pair, limit.min(next)));
+                    let shortest = queue.contract_costs.keys().next().map_or(0, |cost| cost * rate);
+                    let shortest = Pair { contract: shortest, ..pair };
+                    if !self.is_allowed_now(state, shortest) {
+                        next = next.min(self.crossing_of(state, shortest, limit.min(next)));
+                    } else {
+                        next = next.min(self.next_longer(state, queue, rate, pair, limit.min(next)));
                     }
                     if unreserved {
                         // Rule 7: a side comes to count for a reservation when its ratio passes the own.
@@ -61,6 +60,23 @@ impl BudgetPolicy {
             }
         }
         next
+    }
+
+    /// The crossing of the least contract of a leaf that is longer than what is allowed now.
+    fn next_longer(
+        &self,
+        state: &State,
+        queue: &LeafQueue,
+        rate: u128,
+        pair: Pair,
+        limit: TimeMs,
+    ) -> TimeMs {
+        let allowed = self.longest_allowed(state, pair);
+        let costs = queue.contract_costs.range(allowed.div_ceil(rate)..);
+        let longer = costs
+            .map(|(cost, _)| Pair { contract: cost * rate, ..pair })
+            .find(|&pair| !self.is_allowed_now(state, pair));
+        longer.map_or(TimeMs::NEVER, |pair| self.crossing_of(state, pair, limit))
     }
 
     fn is_allowed_now(&self, state: &State, pair: Pair) -> bool {
@@ -86,21 +102,26 @@ impl BudgetPolicy {
         limit - (limit >> 20)
     }
 
-    /// The crossing of one pair, with a cheap look first at whether there can be one at all before
-    /// `limit`: a side gains and loses at most the whole capacity per millisecond.
-    fn crossing_of(&self, state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
-        if limit != TimeMs::NEVER && is_flat(state, pair, state.now()) {
-            let most = (state.ledger.capacity_units() * u128::from(limit.since(state.now()).0)) << 32;
-            let mine = self.ratio_with(state, pair.mine, pair.contract);
-            let theirs = self.ratio(state, pair.theirs);
-            let best_mine = Ratio { used: mine.used.saturating_sub(most), ..mine };
-            let best_theirs = Ratio { used: theirs.used + most, ..theirs };
-            let bends = piece_end_of_allocation(state, pair, state.now()) < limit;
-            if !bends && !best_mine.at_least_margin_below(best_theirs, pair.margin_ppm) {
-                return TimeMs::NEVER;
-            }
+    /// Whether a pair could be allowed before `limit`, seen generously: a side gains and loses at most the
+    /// whole capacity per millisecond. Knows nothing (and says yes) while allocations change.
+    fn could_cross(&self, state: &State, pair: Pair, limit: TimeMs) -> bool {
+        if limit == TimeMs::NEVER || !state.ledger.allocation_is_steady(state.now()) {
+            return true;
         }
-        first_crossing(state, pair, limit)
+        let most = (state.ledger.capacity_units() * u128::from(limit.since(state.now()).0)) << 32;
+        let mine = self.ratio_with(state, pair.mine, pair.contract);
+        let theirs = self.ratio(state, pair.theirs);
+        let mine = Ratio { used: mine.used.saturating_sub(most), ..mine };
+        let theirs = Ratio { used: theirs.used + most, ..theirs };
+        mine.at_least_margin_below(theirs, pair.margin_ppm)
+    }
+
+    fn crossing_of(&self, state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
+        if self.could_cross(state, pair, limit) {
+            first_crossing(state, pair, limit)
+        } else {
+            TimeMs::NEVER
+        }
     }
 
     /// Moments at which the core wakes whatever the ratios do; beyond the first, pieces may bend.
@@ -164,15 +185,6 @@ fn piece_end(state: &State, pair: Pair, from: TimeMs) -> TimeMs {
             [account.charged.next_tail_change(from), account.allocation.next_tail_change(from)]
         })
         .flatten()
-        .filter(|&at| at > from)
-        .fold(TimeMs::NEVER, TimeMs::min)
-}
-
-/// When the allocation at the start of the lookback next changes.
-fn piece_end_of_allocation(state: &State, pair: Pair, from: TimeMs) -> TimeMs {
-    [pair.mine, pair.theirs]
-        .iter()
-        .filter_map(|&node| state.ledger.account(node).allocation.next_tail_change(from))
         .filter(|&at| at > from)
         .fold(TimeMs::NEVER, TimeMs::min)
 }
