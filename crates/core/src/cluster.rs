@@ -498,14 +498,27 @@ impl Cluster {
         ask: Ask,
         available: impl Fn(HostIx) -> u32,
     ) -> Option<Placement> {
+        self.place_at_cost(pool_index, ask, available, |_| 0)
+    }
+
+    /// The same where hosts differ in what taking them costs: after the number of domains, the least cost
+    /// decides, before all else of rule 8.
+    #[must_use]
+    pub fn place_at_cost(
+        &self,
+        pool_index: usize,
+        ask: Ask,
+        available: impl Fn(HostIx) -> u32,
+        cost: impl Fn(HostIx) -> u128,
+    ) -> Option<Placement> {
         let pool = &self.pools[pool_index];
         if ask.is_single() {
             let gpus = ask.single_gpus();
             let fits = pool.hosts.iter().filter(|&&host| available(host) >= gpus);
-            let host = fits.min_by_key(|&&host| (available(host), host))?;
+            let host = fits.min_by_key(|&&host| (cost(host), available(host), host))?;
             return Some(vec![(*host, gpus)]);
         }
-        let mut chosen = self.place_hosts(pool, ask, &available)?;
+        let mut chosen = self.place_hosts(pool, ask, &available, &cost)?;
         if ask.rest > 0 {
             let taken = |host: HostIx| chosen.iter().any(|&(other, _)| other == host);
             let near = |host: HostIx| {
@@ -514,7 +527,7 @@ impl Cluster {
             };
             let fits =
                 pool.hosts.iter().filter(|&&host| available(host) >= ask.rest && !taken(host));
-            let host = *fits.min_by_key(|&&host| (!near(host), available(host), host))?;
+            let host = *fits.min_by_key(|&&host| (!near(host), cost(host), available(host), host))?;
             chosen.push((host, ask.rest));
         }
         chosen.sort_unstable();
@@ -528,6 +541,7 @@ impl Cluster {
         pool: &Pool,
         ask: Ask,
         available: &impl Fn(HostIx) -> u32,
+        cost: &impl Fn(HostIx) -> u128,
     ) -> Option<Placement> {
         let each = ask.gpus_per_host;
         let mut by_domain: Vec<Vec<HostIx>> = vec![Vec::new(); self.domains as usize];
@@ -540,6 +554,10 @@ impl Cluster {
                 partly[domain] = true;
             }
         }
+        for hosts in &mut by_domain {
+            hosts.sort_by_key(|&host| (cost(host), host));
+        }
+        let first_declared = |domain: usize| by_domain[domain].iter().min().copied();
         let mut needed = ask.hosts as usize;
         let mut chosen = Placement::new();
         // The rest of the gang counts when a single domain is looked for.
@@ -552,13 +570,15 @@ impl Cluster {
         while needed > 0 {
             let fitting = open.iter().copied().filter(|&domain| by_domain[domain].len() >= needed);
             let last = fitting.min_by_key(|&domain| {
-                (!whole_fits(domain, needed), by_domain[domain].len(), by_domain[domain][0])
+                let hosts = &by_domain[domain];
+                let total: u128 = hosts.iter().take(needed).map(|&host| cost(host)).sum();
+                (!whole_fits(domain, needed), total, hosts.len(), first_declared(domain))
             });
             let domain = match last {
                 Some(domain) => domain,
                 // No domain holds what is left: the largest one first, so that few are used.
                 None => open.iter().copied().max_by_key(|&domain| {
-                    (by_domain[domain].len(), core::cmp::Reverse(by_domain[domain][0]))
+                    (by_domain[domain].len(), core::cmp::Reverse(first_declared(domain)))
                 })?,
             };
             open.retain(|&other| other != domain);

@@ -397,6 +397,7 @@ impl State {
         workload.units = u64::from(workload.spec.gpus) * rate;
         workload.placement = placement;
         workload.allocated = allocated;
+        workload.decided = self.now;
         workload.start_reason = Some(reason);
         workload.evict_reason = None;
         if allocated {
@@ -408,11 +409,19 @@ impl State {
         self.drop_reservation(index);
     }
 
-    /// Whether all that a held workload waits for is gone.
+    /// Whether all that a held workload waits for is gone: what still runs on its hosts leaves room for it
+    /// and for those that were decided before it. So it never waits for a grace that began after its own.
     pub(crate) fn is_ready(&self, index: WorkloadIx) -> bool {
+        let up_to_it = self.held.iter().take_while(|&&held| held != index).chain([&index]);
         self.workloads[index.at()].placement.iter().all(|&(host, _)| {
-            let host = self.cluster.host(host);
-            host.used + host.starting + host.promised <= host.spec.gpus
+            let promised: u32 = up_to_it
+                .clone()
+                .flat_map(|held| &self.workloads[held.at()].placement)
+                .filter(|&&(other, _)| other == host)
+                .map(|&(_, gpus)| gpus)
+                .sum();
+            let facts = self.cluster.host(host);
+            facts.used + facts.starting + promised <= facts.spec.gpus
         })
     }
 

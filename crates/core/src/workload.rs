@@ -80,6 +80,8 @@ pub struct Workload {
     pub protected_until: TimeMs,
     /// Whether it is protected now.
     pub protected: bool,
+    /// When the current attempt was decided.
+    pub decided: TimeMs,
     /// Why the current attempt started.
     pub start_reason: Option<StartReason>,
     /// Why it was told to leave, and for whom.
@@ -108,6 +110,7 @@ impl Workload {
             started: now,
             protected_until: now,
             protected: false,
+            decided: now,
             start_reason: None,
             evict_reason: None,
             leave_by: TimeMs::NEVER,
@@ -142,6 +145,20 @@ impl Workload {
                 SpanMs(work.0 % interval.0 + age.0.min(self.spec.startup.0))
             }
             _ => age,
+        }
+    }
+
+    /// What [`Workload::lost_if_stopped`] may be expected to be at a later moment: exact for `at == now`,
+    /// half an interval where the phase of its checkpoints may have shifted by then.
+    #[must_use]
+    pub fn loss_expected_at(&self, at: TimeMs, now: TimeMs) -> SpanMs {
+        match self.spec.checkpoint_interval {
+            Some(interval)
+                if at > now && self.spec.resumable && !self.spec.checkpoint_on_signal =>
+            {
+                SpanMs(interval.0 / 2 + self.spec.startup.0)
+            }
+            _ => self.lost_if_stopped(at),
         }
     }
 

@@ -87,7 +87,9 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         record.queued_ms = now_ms;
-        let line = self.attempt_line(place, EventKind::Requeued);
+        let lost = record.lost_gpu_ms;
+        let mut line = self.attempt_line(place, EventKind::Requeued);
+        line.lost_gpu_seconds = Some(Seconds(lost));
         self.put(&line)
     }
 
@@ -105,6 +107,8 @@ impl<'a> Run<'a> {
             let reason = facts.start_reason.as_ref();
             line.allocated = Some(allocated);
             line.protected_until = Some(allocated.then_some(Seconds(until.0)));
+            let waited = facts.decided < facts.started;
+            line.decided = waited.then_some(Seconds(facts.decided.0));
             line.placement = self.placement_line(&facts.placement);
             line.rule = reason.map(bursar_core::StartReason::rule);
             line.reason = reason.map(ToString::to_string);
@@ -215,7 +219,7 @@ impl<'a> Run<'a> {
                 placement,
             });
         }
-        self.lose(spec.gpus, allocated, spec.resumable, stop, left);
+        self.lose(workload, allocated, stop, left);
         self.count_attempt(u64::from(spec.gpus), started_ms, now_ms);
         let gpus = u64::from(spec.gpus);
         self.measure.change(|gpus_now| {
@@ -243,10 +247,13 @@ impl<'a> Run<'a> {
         self.attempts_gpu_ms += u128::from(gpus) * u128::from(span);
     }
 
-    fn lose(&mut self, gpus: u32, allocated: bool, resumable: bool, stop: Stop, left: Leftover) {
+    fn lose(&mut self, workload: u32, allocated: bool, stop: Stop, left: Leftover) {
+        let (gpus, resumable) = (self.spec(workload).gpus, self.spec(workload).resumable);
         let gpu_ms = |ms: u64| u128::from(ms) * u128::from(gpus);
         let (work, repeated) = (gpu_ms(left.lost_ms), gpu_ms(left.repeated_ms));
         self.measure.lose(self.now_ms, work + repeated);
+        self.records[workload as usize].lost_gpu_ms =
+            u64::try_from(work + repeated).unwrap_or(u64::MAX);
         let Lost { total, allocated: charged, unallocated, .. } = &mut self.lost;
         *total += work + repeated;
         if allocated {
@@ -273,7 +280,9 @@ impl<'a> Run<'a> {
             End::HostFailed => None,
         };
         if let Some(kind) = kind {
-            let line = self.attempt_line(place, kind);
+            let lost = self.records[workload as usize].lost_gpu_ms;
+            let mut line = self.attempt_line(place, kind);
+            line.lost_gpu_seconds = (lost > 0).then_some(Seconds(lost));
             self.put(&line)?;
         }
         self.measure.leave(self.scenario, self.scheduler.state(), workload, self.now_ms);

@@ -93,6 +93,9 @@ pub struct EventLine<'a> {
     /// When its protection ends; null when it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protected_until: Option<Option<Seconds>>,
+    /// When the start was decided, if it had to wait for others to leave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Seconds>,
     /// Where.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub placement: Vec<HostGpus<'a>>,
@@ -105,6 +108,9 @@ pub struct EventLine<'a> {
     /// T of a reservation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Seconds>,
+    /// GPU-seconds that an attempt lost: since its last checkpoint, plus start-up repeated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_gpu_seconds: Option<Seconds>,
     /// The number of the rule in docs/policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<u8>,
@@ -127,10 +133,12 @@ impl<'a> EventLine<'a> {
             gpus: None,
             allocated: None,
             protected_until: None,
+            decided: None,
             placement: Vec::new(),
             by: None,
             host: None,
             until: None,
+            lost_gpu_seconds: None,
             rule: None,
             reason: None,
         }

@@ -128,6 +128,8 @@ struct Record {
     /// T of that reservation.
     promised_ms: u64,
     placement: Vec<(u32, u32)>,
+    /// What its latest attempt lost.
+    lost_gpu_ms: u64,
     live: bool,
     running: bool,
     /// Its attempt has stopped and what follows is not known yet.
@@ -209,6 +211,7 @@ impl<'a> Run<'a> {
             reserved_ms: None,
             promised_ms: u64::MAX,
             placement: Vec::new(),
+            lost_gpu_ms: 0,
             live: false,
             running: false,
             stopped: false,
@@ -436,15 +439,25 @@ impl<'a> Run<'a> {
         let rounds_max = 64 + 4 * self.scheduler.state().cluster.hosts().len();
         for _ in 0..rounds_max {
             self.passes += 1;
-            let mut commands = Vec::new();
+            // Starts on idle GPUs are confirmed at once, so that the log has the order of the decisions;
+            // who must leave is told when the plan is complete.
+            let (mut leaving, mut starting) = (Vec::new(), Vec::new());
+            let mut decided = false;
             while let Some(decision) = self.scheduler.decide() {
-                self.scheduler.commit(&decision, &mut |command| commands.push(command));
+                decided = true;
+                self.scheduler.commit(&decision, &mut |command| match command {
+                    Command::Preempt { .. } => leaving.push(command),
+                    Command::Start { .. } | Command::HandOver(_) => starting.push(command),
+                });
+                self.tell()?;
+                for command in starting.drain(..) {
+                    self.act(command, at_ms)?;
+                }
             }
-            self.tell()?;
-            if commands.is_empty() {
+            if !decided {
                 return Ok(());
             }
-            for command in commands {
+            for command in leaving {
                 self.act(command, at_ms)?;
             }
         }

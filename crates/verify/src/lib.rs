@@ -16,7 +16,9 @@
 //! history, gang shapes, no GPU given twice, and conservation; broken contracts are counted.
 
 mod books;
+mod close;
 mod exact;
+mod hosts;
 mod log;
 mod placement;
 mod promises;
@@ -24,6 +26,7 @@ mod replay;
 mod report;
 mod shares;
 mod starts;
+mod state;
 mod swaps;
 mod timeline;
 

@@ -1,7 +1,8 @@
 //! Rule 8: where work may be placed; and whether a request fits somewhere.
 
-use crate::replay::{HostState, Promise, Replay};
+use crate::replay::Replay;
 use crate::report::Check;
+use crate::state::{HostState, Promise};
 
 /// Debug hosts take contracts up to this long.
 const DEBUG_CONTRACT_MS: u64 = 15 * 60 * 1000;

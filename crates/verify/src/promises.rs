@@ -1,7 +1,8 @@
 //! Rule 7: reservations are few, disjoint, only move earlier, and are kept.
 
-use crate::replay::{HostState, Phase, Promise, Replay};
+use crate::replay::Replay;
 use crate::report::{Check, Spot, seconds};
+use crate::state::{HostState, Phase, Promise};
 
 impl Replay<'_> {
     pub(crate) fn reserved(&mut self, index: usize) {

@@ -5,112 +5,12 @@
 
 use crate::books::{Books, Sure};
 use crate::log::What;
-use crate::report::{Breaches, BudgetTotals, Check, Findings, PolicyReport, Spot, Totals, seconds};
+use crate::report::{Breaches, Check, Findings, PolicyReport, Spot, seconds};
+use crate::state::{Host, HostState, Job, Phase, Promise};
 use crate::timeline::{Entry, Timeline, Turn};
 use bursar_scenario::{HostEventKind, Scenario};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-
-/// Where a workload is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Absent,
-    Waiting,
-    Running,
-    /// Its host failed, and it can be resumed.
-    HostFailed,
-    Over,
-    Refused,
-}
-
-/// A workload.
-#[derive(Clone, Debug)]
-pub(crate) struct Job {
-    pub(crate) phase: Phase,
-    pub(crate) attempts: u32,
-    /// Of the running attempt.
-    pub(crate) allocated: bool,
-    pub(crate) protected_until: u64,
-    pub(crate) placement: Box<[(u32, u32)]>,
-    started: u64,
-    /// GPUs x rate, in thousandths.
-    rate: u128,
-    /// When it was told to leave.
-    pub(crate) told: Option<u64>,
-    /// Decided starts that wait for GPUs: certain ones, and others.
-    holds: (u32, u32),
-    /// The class that was right when the start was decided.
-    pub(crate) class: Option<(bool, Sure)>,
-    /// What its reservation promised, once its start is decided: (T, since when).
-    pub(crate) promised: Option<(u64, u64)>,
-}
-
-impl Job {
-    /// Whether its start is decided, though it has not begun.
-    pub(crate) fn hold(&self) -> Option<Sure> {
-        match self.holds {
-            (0, 0) => None,
-            (0, _) => Some(Sure::Maybe),
-            _ => Some(Sure::Yes),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HostState {
-    Up,
-    Draining,
-    Drained,
-    Down,
-}
-
-/// A host. Signed, so that a log which gives GPUs twice can be followed.
-#[derive(Clone, Debug)]
-pub(crate) struct Host {
-    pub(crate) state: HostState,
-    pub(crate) gpus: i64,
-    pub(crate) used: i64,
-    /// Of the used ones, told to leave.
-    pub(crate) leaving: i64,
-    /// For starts that are decided and wait.
-    pub(crate) held: i64,
-    pub(crate) maybe_held: i64,
-    pub(crate) runs: BTreeSet<u32>,
-    since: u64,
-    idle_ms: i128,
-    out_of_service_ms: i128,
-}
-
-impl Host {
-    fn is_in_service(&self) -> bool {
-        matches!(self.state, HostState::Up | HostState::Draining)
-    }
-
-    fn touch(&mut self, now: u64) {
-        let span = i128::from(now - self.since);
-        if self.is_in_service() {
-            self.idle_ms += i128::from(self.gpus - self.used) * span;
-        } else {
-            self.out_of_service_ms += i128::from(self.gpus) * span;
-        }
-        self.since = now;
-    }
-}
-
-/// A reservation that stands.
-#[derive(Clone, Debug)]
-pub(crate) struct Promise {
-    pub(crate) holder: u32,
-    pub(crate) hosts: Vec<u32>,
-    pub(crate) until: u64,
-    /// Since when it holds one, or had to get a new one because a host was lost.
-    pub(crate) since: u64,
-    /// The entry that made it (or moved it).
-    pub(crate) entry: usize,
-    pub(crate) line: u64,
-    /// One of its hosts is lost.
-    pub(crate) is_broken: bool,
-}
 
 /// Waiting requests that ask for the same.
 pub(crate) type Ask = (u32, Option<(u32, u32)>, Option<u32>);
@@ -121,7 +21,7 @@ pub(crate) type Queue = BTreeMap<Ask, BTreeSet<(u64, Turnout, u32)>>;
 
 /// A hold that stands now.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+pub(crate) struct Standing {
     sure: Sure,
     contract: u128,
 }
@@ -144,24 +44,24 @@ pub(crate) struct Replay<'a> {
     pub(crate) just_ended: Vec<Promise>,
     /// Standing holds whose hosts are not known.
     pub(crate) vague: usize,
-    standing: Vec<Option<Standing>>,
+    pub(crate) standing: Vec<Option<Standing>>,
     pub(crate) now: u64,
-    line: u64,
-    expected: Vec<HostState>,
-    planned: HashSet<(u64, usize, u8)>,
-    next_host_event: usize,
-    next_change: usize,
-    touched: BTreeSet<usize>,
-    to_requeue: Vec<u32>,
-    attempts: u64,
-    allocated_ms: u128,
-    unallocated_ms: u128,
-    budget_charged: Vec<u128>,
-    budget_unallocated: Vec<u128>,
-    breaches: Breaches,
+    pub(crate) line: u64,
+    pub(crate) expected: Vec<HostState>,
+    pub(crate) planned: HashSet<(u64, usize, u8)>,
+    pub(crate) next_host_event: usize,
+    pub(crate) next_change: usize,
+    pub(crate) touched: BTreeSet<usize>,
+    pub(crate) to_requeue: Vec<u32>,
+    pub(crate) attempts: u64,
+    pub(crate) allocated_ms: u128,
+    pub(crate) unallocated_ms: u128,
+    pub(crate) budget_charged: Vec<u128>,
+    pub(crate) budget_unallocated: Vec<u128>,
+    pub(crate) breaches: Breaches,
 }
 
-fn kind_code(kind: HostEventKind) -> u8 {
+pub(crate) fn kind_code(kind: HostEventKind) -> u8 {
     match kind {
         HostEventKind::Fail => 0,
         HostEventKind::Repair => 1,
@@ -273,7 +173,7 @@ impl<'a> Replay<'a> {
         self.finish(policy)
     }
 
-    fn spot_of(&self, index: usize) -> Spot<'a> {
+    pub(crate) fn spot_of(&self, index: usize) -> Spot<'a> {
         let entry = &self.entries[index];
         let workload = (!entry.what.is_of_host())
             .then(|| &*self.scenario.workloads[entry.workload as usize].id);
@@ -286,7 +186,7 @@ impl<'a> Replay<'a> {
         Spot { at: self.now, line: self.line, workload: Some(id) }
     }
 
-    fn host_spot(&self) -> Spot<'a> {
+    pub(crate) fn host_spot(&self) -> Spot<'a> {
         Spot { at: self.now, line: self.line, workload: None }
     }
 
@@ -416,7 +316,12 @@ impl<'a> Replay<'a> {
     }
 
     /// Reports unless the log may say this here.
-    fn may(&mut self, index: usize, good: bool, message: impl FnOnce() -> String) -> bool {
+    pub(crate) fn may(
+        &mut self,
+        index: usize,
+        good: bool,
+        message: impl FnOnce() -> String,
+    ) -> bool {
         let spot = self.spot_of(index);
         self.findings.check(Check::Log, spot, good, message);
         good
@@ -676,7 +581,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Takes the running attempt off its hosts and out of the books.
-    fn end_attempt(&mut self, workload: u32) {
+    pub(crate) fn end_attempt(&mut self, workload: u32) {
         let spec = &self.scenario.workloads[workload as usize];
         let now = self.now;
         let job = &self.jobs[workload as usize];
@@ -709,212 +614,6 @@ impl<'a> Replay<'a> {
                 host.leaving -= i64::from(gpus);
             }
             host.runs.remove(&workload);
-        }
-    }
-
-    fn host_event(&mut self, index: usize) {
-        let entry = &self.entries[index];
-        let (host, now) = (entry.host as usize, self.now);
-        let state = self.hosts[host].state;
-        let (next, cause, good) = match entry.what {
-            What::DrainStarted => {
-                (HostState::Draining, Some(HostEventKind::Drain), state == HostState::Up)
-            }
-            What::HostDown => {
-                (HostState::Down, Some(HostEventKind::Fail), state != HostState::Down)
-            }
-            What::HostUp => (HostState::Up, Some(HostEventKind::Repair), state != HostState::Up),
-            _ => (HostState::Drained, None, state == HostState::Draining),
-        };
-        let name = self.host_name(entry.host);
-        if !self.may(index, good, || format!("{:?} of {name} while it is {state:?}", entry.what)) {
-            return;
-        }
-        if let Some(kind) = cause {
-            let planned = self.planned.contains(&(now, host, kind_code(kind)));
-            self.may(index, planned, || format!("the scenario does not {kind:?} {name} now"));
-        }
-        if next == HostState::Drained {
-            let (used, held) = (self.hosts[host].used, self.hosts[host].held);
-            let spot = self.host_spot();
-            self.findings.check(Check::Drain, spot, used == 0 && held == 0, || {
-                format!("{name} is drained with {used} GPUs used and {held} held")
-            });
-        }
-        self.hosts[host].touch(now);
-        self.hosts[host].state = next;
-        self.touched.insert(host);
-        if next != HostState::Up {
-            for promise in &mut self.promises {
-                promise.is_broken |= promise.hosts.contains(&entry.host);
-            }
-        }
-        let in_service = self.hosts.iter().zip(&self.scenario.hosts);
-        let capacity = in_service.filter(|(host, _)| host.is_in_service()).map(|(_, spec)| {
-            u128::from(spec.gpus) * u128::from(self.scenario.models[spec.model].rate_milli)
-        });
-        let capacity = capacity.sum();
-        self.books.set_capacity(capacity);
-    }
-
-    /// What must hold when all entries of a moment have been read.
-    fn end_instant(&mut self) {
-        for workload in std::mem::take(&mut self.to_requeue) {
-            let requeued = self.jobs[workload as usize].phase != Phase::HostFailed;
-            let spot = self.spot(workload);
-            self.findings.check(Check::Log, spot, requeued, || {
-                "its host failed and it is resumable, but it was not requeued".into()
-            });
-        }
-        self.compare_hosts();
-        if self.is_budget {
-            for host in 0..self.hosts.len() {
-                if self.hosts[host].state == HostState::Draining {
-                    self.judge_draining(host);
-                }
-            }
-        }
-    }
-
-    /// The states of hosts follow the scenario, and nothing runs on a host out of service.
-    fn compare_hosts(&mut self) {
-        while let Some(event) = self.scenario.hosts_events.get(self.next_host_event) {
-            if event.at_ms > self.now {
-                break;
-            }
-            self.next_host_event += 1;
-            self.touched.insert(event.host);
-            let state = &mut self.expected[event.host];
-            *state = match (event.kind, *state) {
-                (HostEventKind::Fail, _) => HostState::Down,
-                (HostEventKind::Repair, _) => HostState::Up,
-                (HostEventKind::Drain, HostState::Up) => HostState::Draining,
-                (HostEventKind::Drain, state) => state,
-            };
-        }
-        let spot = self.host_spot();
-        for host in std::mem::take(&mut self.touched) {
-            let name = self.host_name(host as u32);
-            let (is, should) = (self.hosts[host].state, self.expected[host]);
-            let same = match is {
-                HostState::Drained => HostState::Draining,
-                other => other,
-            };
-            self.findings.check(Check::Log, spot, same == should, || {
-                format!("{name} is {is:?}; after the scenario's events it is {should:?}")
-            });
-            let (used, serves) = (self.hosts[host].used, self.hosts[host].is_in_service());
-            self.findings.check(Check::HostUse, spot, serves || used == 0, || {
-                format!("{used} GPUs are used on {name}, which is {is:?}")
-            });
-        }
-    }
-
-    /// Rule 9: what may leave a draining host has been told, and an empty one is drained.
-    fn judge_draining(&mut self, host: usize) {
-        for workload in self.hosts[host].runs.iter().copied().collect::<Vec<_>>() {
-            let job = &self.jobs[workload as usize];
-            let stays = job.told.is_some() || (job.allocated && job.protected_until > self.now);
-            let (spot, name) = (self.spot(workload), self.host_name(host as u32));
-            self.findings.check(Check::Drain, spot, stays, || {
-                format!("not protected on {name}, which drains, and was not told to leave")
-            });
-        }
-        let (spot, name) = (self.host_spot(), self.host_name(host as u32));
-        let empty = self.hosts[host].used == 0;
-        let held = self.hosts[host].held > 0 || self.hosts[host].maybe_held > 0;
-        self.findings.check(Check::Drain, spot, !empty || held, || {
-            format!("{name} drains and is empty, but is not drained")
-        });
-    }
-
-    fn finish(mut self, policy: &str) -> (PolicyReport, Findings) {
-        self.end_instant();
-        let end = self.now;
-        for workload in 0..self.jobs.len() as u32 {
-            self.finish_workload(workload);
-        }
-        if self.is_budget {
-            self.judge_unkept_promises();
-            for hold in std::mem::take(&mut self.timeline.unexplained) {
-                let entry = &self.entries[self.timeline.holds[hold].from];
-                let id = &*self.scenario.workloads[self.timeline.holds[hold].workload as usize].id;
-                let spot = Spot { at: entry.at, line: entry.line, workload: Some(id) };
-                let message = "others were told to leave for it, but it did not start".into();
-                self.findings.fail(Check::Log, spot, message);
-            }
-        }
-        let totals = self.totals(end);
-        let budgets =
-            self.scenario.budgets.iter().enumerate().map(|(index, budget)| BudgetTotals {
-                budget: budget.path.clone(),
-                charged_milli_gpu_ms: self.books.charged(index),
-                unallocated_gpu_ms: self.budget_unallocated[index],
-            });
-        let report = PolicyReport {
-            policy: policy.into(),
-            events: self.entries.len() as u64,
-            attempts: self.attempts,
-            end: end as f64 / 1000.0,
-            checks: self.findings.counts(),
-            violations_total: self.findings.total,
-            totals,
-            budgets: budgets.collect(),
-            breaches: self.breaches,
-        };
-        (report, self.findings)
-    }
-
-    fn finish_workload(&mut self, workload: u32) {
-        let spec = &self.scenario.workloads[workload as usize];
-        let phase = self.jobs[workload as usize].phase;
-        let spot = self.spot(workload);
-        let seen = phase != Phase::Absent || spec.submit_ms > self.now;
-        self.findings.check(Check::Log, spot, seen, || {
-            format!("due at {}, but never submitted", seconds(spec.submit_ms))
-        });
-        if phase == Phase::Running {
-            self.end_attempt(workload);
-        }
-    }
-
-    /// Rule 12. Used GPU-time comes from the attempts, idle and lost GPU-time from the hosts.
-    fn totals(&mut self, end: u64) -> Totals {
-        for host in &mut self.hosts {
-            host.touch(end);
-        }
-        let idle: i128 = self.hosts.iter().map(|host| host.idle_ms).sum();
-        let lost: i128 = self.hosts.iter().map(|host| host.out_of_service_ms).sum();
-        let all = u128::from(self.scenario.gpus_total()) * u128::from(end);
-        let sum = (self.allocated_ms + self.unallocated_ms) as i128 + idle + lost;
-        let (allocated, unallocated) = (self.allocated_ms, self.unallocated_ms);
-        let spot = self.host_spot();
-        self.findings.check(Check::Conservation, spot, sum == all as i128 && idle >= 0, || {
-            format!(
-                "allocated {allocated} + unallocated {unallocated} + idle {idle} + out of service \
-                 {lost} = {sum} GPU-ms, but GPUs x time is {all}"
-            )
-        });
-        // From the leaves up: each node is charged what its leaves are.
-        for index in (1..self.budget_charged.len()).rev() {
-            if let Some(parent) = self.scenario.budgets[index].parent {
-                self.budget_charged[parent] += self.budget_charged[index];
-                self.budget_unallocated[parent] += self.budget_unallocated[index];
-            }
-        }
-        for index in 0..self.budget_charged.len() {
-            let (of_attempts, in_books) = (self.budget_charged[index], self.books.charged(index));
-            let path = &self.scenario.budgets[index].path;
-            self.findings.check(Check::Conservation, spot, of_attempts == in_books, || {
-                format!("{path:?}: charged {in_books}, its attempts come to {of_attempts}")
-            });
-        }
-        Totals {
-            allocated_gpu_ms: allocated,
-            unallocated_gpu_ms: unallocated,
-            idle_gpu_ms: u128::try_from(idle).unwrap_or(0),
-            out_of_service_gpu_ms: u128::try_from(lost).unwrap_or(0),
-            all_gpu_ms: all,
         }
     }
 }

@@ -3,8 +3,9 @@
 use crate::books::{Bound, Sure};
 use crate::log::What;
 use crate::placement::Allowed;
-use crate::replay::{HostState, Phase, Replay};
+use crate::replay::Replay;
 use crate::report::{Check, seconds};
+use crate::state::{HostState, Phase};
 use std::cmp::Ordering;
 
 impl Replay<'_> {

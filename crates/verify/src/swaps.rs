@@ -2,8 +2,9 @@
 
 use crate::books::{Bound, Sure};
 use crate::placement::Allowed;
-use crate::replay::{HostState, Phase, Replay};
+use crate::replay::Replay;
 use crate::report::{Check, Spot};
+use crate::state::{HostState, Phase};
 use std::cmp::Ordering;
 
 impl Replay<'_> {

@@ -55,10 +55,44 @@ pub struct BudgetPolicy {
     /// Per leaf: whether rule 6 could allow it any side, at that moment of that epoch.
     leaf_sides: Vec<Cell<(TimeMs, u64, bool)>>,
     soft_longest: RefCell<SoftLongest>,
+    movable: RefCell<Movable>,
     reaches: Vec<RefCell<preempt::Reach>>,
     scratch: preempt::Scratch,
     /// Whether nothing is remembered from one decision to the next.
     forgetful: bool,
+}
+
+/// Which reservations could do without a host, at a moment of an epoch.
+#[derive(Clone, Debug, Default)]
+struct Movable {
+    at: TimeMs,
+    epoch: u64,
+    answers: Vec<Option<bool>>,
+}
+
+/// Rule 8: what may run on the debug hosts, and what may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// At most 15 minutes of protection, on one host.
+    Debug,
+    /// Everything else that is allocated.
+    Ordinary,
+}
+
+/// How a request looks at hosts.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    kind: Kind,
+    others: Others,
+}
+
+/// Whether standing reservations of others keep a request from hosts that they could do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    /// They do.
+    Stay,
+    /// They would move.
+    MakeWay,
 }
 
 /// The longest contract that may start where so many GPUs are idle or unallocated, at a moment of an
@@ -89,6 +123,7 @@ impl BudgetPolicy {
             ratios: vec![Cell::new((TimeMs(0), 0, Ratio::default())); state.tree.len()],
             leaf_sides: vec![Cell::new((TimeMs(0), 0, false)); leaves],
             soft_longest: RefCell::default(),
+            movable: RefCell::default(),
             reaches: vec![RefCell::default(); leaves],
             scratch: preempt::Scratch::default(),
             forgetful: false,
@@ -153,9 +188,13 @@ impl BudgetPolicy {
     }
 
     /// Rule 8: whether a contract is short and small enough for the debug hosts.
-    fn is_debug(state: &State, workload: WorkloadIx, ask: Ask) -> bool {
+    fn kind(state: &State, workload: WorkloadIx, ask: Ask) -> Kind {
         let contract = state.workload(workload).protection();
-        ask.is_single() && contract <= Settings::DEBUG_RUNTIME_MAX
+        if ask.is_single() && contract <= Settings::DEBUG_RUNTIME_MAX {
+            Kind::Debug
+        } else {
+            Kind::Ordinary
+        }
     }
 
     /// Rule 8: the debug hosts are the last ones declared.
@@ -165,8 +204,8 @@ impl BudgetPolicy {
 
     /// Rules 7 and 8: whether an allocated request may use GPUs of a host that is up. A reserved host
     /// may be used by its holder, and by whom it is certain to be rid of in time.
-    fn may_use(&self, state: &State, host: HostIx, workload: WorkloadIx, is_debug: bool) -> bool {
-        if !is_debug && Self::is_debug_host(state, host) {
+    fn may_use(&self, state: &State, host: HostIx, workload: WorkloadIx, how: Use) -> bool {
+        if how.kind == Kind::Ordinary && Self::is_debug_host(state, host) {
             return false;
         }
         let Some(index) = self.reserved[host.at()].checked_sub(1) else { return true };
@@ -174,31 +213,58 @@ impl BudgetPolicy {
         let contract = state.workload(workload).protection();
         reservation.holder == workload
             || state.now() + state.settings.grace + contract <= reservation.until
+            || (how.others == Others::MakeWay && self.is_movable(state, index as usize))
     }
 
-    /// Rules 8 and 6: a start on idle GPUs, else one that others leave for.
+    /// Rules 8 and 6: a start on idle GPUs, else one that others leave for. Where only a reservation stands
+    /// in the way that could be as early elsewhere, that moves first.
     fn place(&mut self, state: &State, index: WorkloadIx) -> Option<Decision> {
-        let workload = state.workload(index);
-        let spec = &workload.spec;
+        let in_the_way = state.reservations.iter().any(|other| other.holder != index);
+        let ways: &[Others] =
+            if in_the_way { &[Others::Stay, Others::MakeWay] } else { &[Others::Stay] };
+        let idle = ways.iter().find_map(|&others| self.place_idle(state, index, others));
+        if idle.is_some() {
+            return idle;
+        }
+        let spec = &state.workload(index).spec;
         let (gpus, shape, model) = (spec.gpus, spec.shape, spec.model);
-        for (pool, ask) in state.cluster.asks(gpus, shape, model) {
-            let is_debug = Self::is_debug(state, index, ask);
-            let may_use = |host| self.may_use(state, host, index, is_debug);
-            if let Some(placement) = state.cluster.place_idle(pool, ask, may_use) {
-                let ratio = self.ratio(state, spec.budget);
-                return Some(Decision::Start {
-                    workload: index,
-                    placement,
-                    allocated: true,
-                    reason: StartReason::Idle { ratio },
-                    victims: Vec::new(),
-                });
+        for &others in ways {
+            for (pool, ask) in state.cluster.asks(gpus, shape, model) {
+                let found = self.place_by_preempting(state, index, pool, ask, others);
+                let found = found.and_then(|start| self.unless_reserved(state, start, others));
+                if found.is_some() {
+                    return found;
+                }
             }
         }
-        state
-            .cluster
-            .asks(gpus, shape, model)
-            .find_map(|(pool, ask)| self.place_by_preempting(state, index, pool, ask))
+        None
+    }
+
+    /// Rule 8: a start on idle GPUs.
+    fn place_idle(&self, state: &State, index: WorkloadIx, others: Others) -> Option<Decision> {
+        let spec = &state.workload(index).spec;
+        let mut asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
+        let placement = asks.find_map(|(pool, ask)| {
+            let how = Use { kind: Self::kind(state, index, ask), others };
+            state.cluster.place_idle(pool, ask, |host| self.may_use(state, host, index, how))
+        })?;
+        let ratio = self.ratio(state, spec.budget);
+        let decision = Decision::Start {
+            workload: index,
+            placement,
+            allocated: true,
+            reason: StartReason::Idle { ratio },
+            victims: Vec::new(),
+        };
+        self.unless_reserved(state, decision, others)
+    }
+
+    /// A start as it is, or, if others must make way for it first, that.
+    fn unless_reserved(&self, state: &State, start: Decision, others: Others) -> Option<Decision> {
+        match (&start, others) {
+            (Decision::Start { placement, .. }, Others::MakeWay) => self.make_way(state, placement),
+            _ => Some(start),
+        }
     }
 
     /// Rules 4, 6, 7, 8: the next start or reservation of an allocated request.

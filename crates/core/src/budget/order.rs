@@ -144,6 +144,9 @@ impl BudgetPolicy {
             SpanMs(u64::MAX)
         };
         let Some(index) = self.reserved[host.at()].checked_sub(1) else { return by_debug };
+        if self.is_movable(state, index as usize) {
+            return by_debug;
+        }
         let until = state.reservations[index as usize].until;
         by_debug.min(until.since(state.now()) - state.settings.grace)
     }

@@ -1,7 +1,7 @@
 //! Rule 6: who may be made to leave for an allocated request, and who of these does.
 
-use super::BudgetPolicy;
 use super::queue::AskKey;
+use super::{BudgetPolicy, Others, Use};
 use crate::cluster::{Ask, Placement};
 use crate::policy::{Decision, Victim};
 use crate::reason::{EvictReason, StartReason};
@@ -185,9 +185,10 @@ impl BudgetPolicy {
         index: WorkloadIx,
         pool: usize,
         ask: Ask,
+        others: Others,
     ) -> Option<Decision> {
         let mut scratch = core::mem::take(&mut self.scratch);
-        let decision = self.preempt_with(state, index, pool, ask, &mut scratch);
+        let decision = self.preempt_with(state, index, (pool, ask), others, &mut scratch);
         self.scratch = scratch;
         decision
     }
@@ -196,8 +197,8 @@ impl BudgetPolicy {
         &self,
         state: &State,
         index: WorkloadIx,
-        pool: usize,
-        ask: Ask,
+        (pool, ask): (usize, Ask),
+        reservations: Others,
         scratch: &mut Scratch,
     ) -> Option<Decision> {
         let workload = state.workload(index);
@@ -215,8 +216,8 @@ impl BudgetPolicy {
             0
         };
         let unallocated = state.takeable_unallocated_gpus();
-        let is_debug = Self::is_debug(state, index, ask);
-        let may_use = |host: HostIx| self.may_use(state, host, index, is_debug);
+        let how = Use { kind: Self::kind(state, index, ask), others: reservations };
+        let may_use = |host: HostIx| self.may_use(state, host, index, how);
         let others = if self.leaf_has_sides(state, leaf) {
             self.sides(state, leaf, contract, true, &mut scratch.sides)
         } else {
