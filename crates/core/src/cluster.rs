@@ -4,9 +4,9 @@
 //! with exactly `n` idle GPUs are a bit set, so that "the fullest host that fits" is a scan of a few
 //! words, whatever the size of the queue.
 //!
-//! Four counters describe a host: `used` (running, leaving ones included), `dying` (of those, told to
-//! leave), `promised` (held for workloads that wait for them to be gone) and `starting` (taken by starts
-//! that the engine has not confirmed).
+//! Five counters describe a host: `used` (running, leaving ones included), `dying` (of those, told to
+//! leave), `held` (free, kept for workloads that wait for more), `awaited` (of the dying, spoken for by such
+//! workloads) and `starting` (taken by starts that the engine has not confirmed).
 
 use crate::units::{HostIx, ModelIx, WorkloadIx};
 use alloc::vec;
@@ -52,8 +52,10 @@ pub struct Host {
     pub used: u32,
     /// Of these, GPUs whose work was told to leave.
     pub dying: u32,
-    /// GPUs held for workloads that wait until others are gone.
-    pub promised: u32,
+    /// Free GPUs that are kept for workloads which wait until others are gone.
+    pub held: u32,
+    /// Of the dying, GPUs that such workloads wait for.
+    pub awaited: u32,
     /// GPUs of starts that the engine was told of and has not confirmed.
     pub starting: u32,
     /// Of `used`, GPUs of unallocated work that was not told to leave.
@@ -67,10 +69,7 @@ impl Host {
     #[must_use]
     pub fn idle(&self) -> u32 {
         if self.state == HostState::Up {
-            self.spec.gpus
-                - self.used
-                - self.starting
-                - self.promised.saturating_sub(self.dying)
+            self.spec.gpus - self.used - self.starting - self.held
         } else {
             0
         }
@@ -80,7 +79,7 @@ impl Host {
     #[must_use]
     pub fn idle_soon(&self) -> u32 {
         if self.state == HostState::Up {
-            self.spec.gpus + self.dying - self.used - self.starting - self.promised
+            self.idle() + self.dying - self.awaited
         } else {
             0
         }
@@ -278,7 +277,8 @@ impl Cluster {
                 pool,
                 used: 0,
                 dying: 0,
-                promised: 0,
+                held: 0,
+                awaited: 0,
                 starting: 0,
                 unallocated: 0,
                 runs: Vec::new(),
@@ -399,20 +399,58 @@ impl Cluster {
         self.change(host, |host| host.state = state);
     }
 
-    /// GPUs are held for a workload that does not run yet.
-    pub fn promise(&mut self, placement: &Placement) {
+    /// GPUs are kept for a workload that waits for others to be gone: what is dying and not spoken for
+    /// counts first, so that idle GPUs stay for others. Returns what it awaits on each host.
+    pub fn hold(&mut self, placement: &Placement) -> Placement {
+        let mut awaits = Placement::new();
         for &(host, gpus) in placement {
-            self.change(host, |host| host.promised += gpus);
+            let facts = &self.hosts[host.at()];
+            let awaited = gpus.min(facts.dying - facts.awaited);
+            self.change(host, |host| {
+                host.awaited += awaited;
+                host.held += gpus - awaited;
+            });
+            if awaited > 0 {
+                awaits.push((host, awaited));
+            }
+        }
+        awaits
+    }
+
+    /// GPUs that a workload awaited have come free and are kept for it.
+    pub fn serve(&mut self, host: HostIx, gpus: u32) {
+        self.change(host, |host| {
+            host.awaited -= gpus;
+            host.held += gpus;
+        });
+    }
+
+    /// What is kept for a workload, and what it awaits, is given up.
+    pub fn unhold(&mut self, placement: &Placement, awaits: &Placement) {
+        for &(host, gpus) in placement {
+            let awaited = awaits.iter().find(|&&(other, _)| other == host);
+            let awaited = awaited.map_or(0, |&(_, awaited)| awaited);
+            self.change(host, |host| {
+                host.awaited -= awaited;
+                host.held -= gpus - awaited;
+            });
         }
     }
 
-    /// Held GPUs are given to the start that the engine is told of.
+    /// The engine is told to start on GPUs that were kept.
     pub fn begin_start(&mut self, placement: &Placement) {
         for &(host, gpus) in placement {
             self.change(host, |host| {
-                host.promised -= gpus;
+                host.held -= gpus;
                 host.starting += gpus;
             });
+        }
+    }
+
+    /// The engine is told to start on idle GPUs.
+    pub fn begin_start_on_idle(&mut self, placement: &Placement) {
+        for &(host, gpus) in placement {
+            self.change(host, |host| host.starting += gpus);
         }
     }
 
@@ -420,13 +458,6 @@ impl Cluster {
     pub fn end_start(&mut self, placement: &Placement) {
         for &(host, gpus) in placement {
             self.change(host, |host| host.starting -= gpus);
-        }
-    }
-
-    /// Held GPUs are given back.
-    pub fn unpromise(&mut self, placement: &Placement) {
-        for &(host, gpus) in placement {
-            self.change(host, |host| host.promised -= gpus);
         }
     }
 
@@ -677,19 +708,35 @@ mod tests {
         occupy(&mut cluster, 1, &[(0, 6)]);
         let six = vec![(HostIx(0), 6)];
         cluster.mark_dying(&six, true);
-        let held = vec![(HostIx(0), 4)];
-        cluster.promise(&held);
+        let four = vec![(HostIx(0), 4)];
+        assert_eq!(cluster.hold(&four), four);
         let host = |cluster: &Cluster| (cluster.hosts[0].idle(), cluster.hosts[0].idle_soon());
         assert_eq!(host(&cluster), (2, 4));
         cluster.vacate(WorkloadIx(1), &six, Was::Dying);
+        cluster.serve(HostIx(0), 4);
         assert_eq!(host(&cluster), (4, 4));
-        cluster.begin_start(&held);
+        cluster.begin_start(&four);
         assert_eq!(host(&cluster), (4, 4));
-        cluster.end_start(&held);
-        cluster.occupy(WorkloadIx(2), &held, true);
+        cluster.end_start(&four);
+        cluster.occupy(WorkloadIx(2), &four, true);
         assert_eq!(host(&cluster), (4, 4));
         cluster.set_state(HostIx(0), HostState::Draining);
         assert_eq!(place(&cluster, 1), None);
+    }
+
+    #[test]
+    fn what_is_kept_for_one_is_not_given_to_another_who_awaits_more() {
+        // 4 GPUs have come free for the first and are kept; a second awaits 2 of 4 that are dying.
+        let mut cluster = cluster(&[(8, 0)]);
+        occupy(&mut cluster, 1, &[(0, 4)]);
+        let (four, two) = (vec![(HostIx(0), 4)], vec![(HostIx(0), 2)]);
+        assert_eq!(cluster.hold(&four), vec![]);
+        cluster.mark_dying(&four, true);
+        assert_eq!(cluster.hold(&two), two);
+        assert_eq!((cluster.hosts[0].idle(), cluster.hosts[0].idle_soon()), (0, 2));
+        cluster.unhold(&two, &two);
+        cluster.unhold(&four, &Placement::new());
+        assert_eq!((cluster.hosts[0].idle(), cluster.hosts[0].idle_soon()), (4, 8));
     }
 
     #[test]
@@ -697,9 +744,7 @@ mod tests {
         let mut cluster = cluster(&[(8, 0)]);
         occupy(&mut cluster, 1, &[(0, 6)]);
         cluster.mark_dying(&vec![(HostIx(0), 6)], true);
-        let two = vec![(HostIx(0), 2)];
-        cluster.promise(&two);
-        cluster.begin_start(&two);
+        cluster.begin_start_on_idle(&vec![(HostIx(0), 2)]);
         assert_eq!((cluster.hosts[0].idle(), cluster.hosts[0].idle_soon()), (0, 6));
     }
 }

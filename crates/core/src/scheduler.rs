@@ -2,7 +2,7 @@
 
 use crate::policy::{Decision, Plan, Policy, Victim};
 use crate::reason::{EvictReason, WaitReason};
-use crate::state::{State, Stop};
+use crate::state::{State, Stop, Taken};
 use crate::units::{BudgetIx, HostIx, TimeMs, WorkloadIx};
 use crate::workload::{Refusal, WorkloadSpec};
 use alloc::boxed::Box;
@@ -163,7 +163,7 @@ impl Scheduler {
                     reason: EvictReason::Drain { host },
                 }));
             }
-            (facts.used == 0 && facts.promised == 0 && facts.starting == 0).then_some(Decision::Drained(host))
+            (facts.used + facts.held + facts.starting == 0).then_some(Decision::Drained(host))
         })
     }
 
@@ -174,13 +174,12 @@ impl Scheduler {
                 for victim in victims {
                     self.evict(victim, command);
                 }
-                let idle_now = victims.is_empty()
-                    && placement.iter().all(|&(host, gpus)| {
-                        self.state.cluster.host(host).idle() >= gpus
-                    });
-                self.state.hold(*workload, placement.clone(), *allocated, *reason);
-                if idle_now {
-                    self.order_start(*workload, command);
+                let evicts = !victims.is_empty();
+                let taken =
+                    self.state.hold(*workload, placement.clone(), *allocated, *reason, evicts);
+                if taken == Taken::AtOnce {
+                    let attempt = self.state.workload(*workload).attempt;
+                    command(Command::Start { workload: *workload, attempt });
                 }
             }
             Decision::StartHeld { workload } => self.order_start(*workload, command),

@@ -67,6 +67,15 @@ pub enum End {
     HostFailed,
 }
 
+/// How a decided start gets its GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// They were idle: the engine is to be told.
+    AtOnce,
+    /// It waits until others are gone.
+    Held,
+}
+
 /// What just changed, in the order in which it did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
@@ -380,20 +389,31 @@ impl State {
         workload.status = Status::Ended;
     }
 
-    /// Commits a start: GPUs are held, the contract counts, victims were told to leave before.
+    /// Commits a start: the contract counts, victims were told to leave before. GPUs that are idle enough
+    /// are taken at once, and the engine is to be told; otherwise they are held until the rest is gone.
+    /// Says which.
     pub(crate) fn hold(
         &mut self,
         index: WorkloadIx,
         placement: Placement,
         allocated: bool,
         reason: StartReason,
-    ) {
-        self.cluster.promise(&placement);
+        evicts: bool,
+    ) -> Taken {
+        let idle_now = !evicts
+            && placement.iter().all(|&(host, gpus)| self.cluster.host(host).idle() >= gpus);
+        let awaits = if idle_now {
+            self.cluster.begin_start_on_idle(&placement);
+            Placement::new()
+        } else {
+            self.cluster.hold(&placement)
+        };
         let pool = self.cluster.host(placement[0].0).pool;
         let rate = self.cluster.rate(pool);
         let workload = &mut self.workloads[index.at()];
         debug_assert_eq!(workload.status, Status::Queued);
         workload.status = Status::Held;
+        workload.awaits = awaits;
         workload.units = u64::from(workload.spec.gpus) * rate;
         workload.placement = placement;
         workload.allocated = allocated;
@@ -405,34 +425,52 @@ impl State {
             self.ledger.commit(&self.tree, workload.spec.budget, contract);
         }
         self.notices.push(Notice::Dequeued(index));
-        self.held.push(index);
         self.drop_reservation(index);
+        if idle_now {
+            self.mark_starting(index);
+            Taken::AtOnce
+        } else {
+            self.held.push(index);
+            Taken::Held
+        }
     }
 
-    /// Whether all that a held workload waits for is gone: what still runs on its hosts leaves room for it
-    /// and for those that were decided before it. So it never waits for a grace that began after its own.
+    /// Whether all that a held workload waits for is gone.
     pub(crate) fn is_ready(&self, index: WorkloadIx) -> bool {
-        let up_to_it = self.held.iter().take_while(|&&held| held != index).chain([&index]);
-        self.workloads[index.at()].placement.iter().all(|&(host, _)| {
-            let promised: u32 = up_to_it
-                .clone()
-                .flat_map(|held| &self.workloads[held.at()].placement)
-                .filter(|&&(other, _)| other == host)
-                .map(|&(_, gpus)| gpus)
-                .sum();
-            let facts = self.cluster.host(host);
-            facts.used + facts.starting + promised <= facts.spec.gpus
-        })
+        self.workloads[index.at()].awaits.is_empty()
+    }
+
+    /// GPUs of one who was told to leave have come free: those who await them are served in the order in
+    /// which they were decided, so that nobody waits for a grace that began after its own.
+    fn serve(&mut self, host: HostIx, mut gpus: u32) {
+        for at in 0..self.held.len() {
+            let awaits = &mut self.workloads[self.held[at].at()].awaits;
+            let Some(place) = awaits.iter().position(|&(other, _)| other == host) else { continue };
+            let served = gpus.min(awaits[place].1);
+            awaits[place].1 -= served;
+            if awaits[place].1 == 0 {
+                awaits.swap_remove(place);
+            }
+            gpus -= served;
+            self.cluster.serve(host, served);
+            if gpus == 0 {
+                return;
+            }
+        }
     }
 
     /// The engine is told to start a held workload: a new attempt.
     pub(crate) fn order_start(&mut self, index: WorkloadIx) {
         self.held.retain(|&held| held != index);
+        self.cluster.begin_start(&self.workloads[index.at()].placement);
+        self.mark_starting(index);
+    }
+
+    fn mark_starting(&mut self, index: WorkloadIx) {
         let workload = &mut self.workloads[index.at()];
         workload.status = Status::Starting;
         workload.attempt += 1;
         self.starting.push(index);
-        self.cluster.begin_start(&workload.placement);
     }
 
     /// The engine says that the attempt runs, from now on.
@@ -535,6 +573,11 @@ impl State {
             (false, true) => Was::Allocated,
         };
         self.cluster.vacate(index, &placement, was);
+        if was_dying {
+            for &(host, gpus) in &placement {
+                self.serve(host, gpus);
+            }
+        }
     }
 
     /// Back into the queue with its first submission time (rule 6); unallocated work that is preempted
@@ -565,7 +608,8 @@ impl State {
             self.starting.retain(|&starting| starting != index);
             self.cluster.end_start(&placement);
         } else {
-            self.cluster.unpromise(&placement);
+            let awaits = core::mem::take(&mut workload.awaits);
+            self.cluster.unhold(&placement, &awaits);
         }
         if workload.allocated {
             let contract = u128::from(workload.units) * u128::from(workload.protection().0);

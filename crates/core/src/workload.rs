@@ -70,6 +70,8 @@ pub struct Workload {
     pub attempt: u32,
     /// The hosts of its current attempt.
     pub placement: Placement,
+    /// While it is held: GPUs that it waits for, per host.
+    pub awaits: Placement,
     /// Its class, stamped when the attempt is decided (rule 1).
     pub allocated: bool,
     /// GPUs x rate of the current attempt, in units per millisecond.
@@ -105,6 +107,7 @@ impl Workload {
             queued_since: now,
             attempt: 0,
             placement: Placement::default(),
+            awaits: Placement::default(),
             allocated: false,
             units: 0,
             started: now,

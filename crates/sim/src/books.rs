@@ -223,7 +223,8 @@ impl<'a> Run<'a> {
         self.count_attempt(u64::from(spec.gpus), started_ms, now_ms);
         let gpus = u64::from(spec.gpus);
         self.measure.change(|gpus_now| {
-            gpus_now.idle += gpus;
+            // A failed host's GPUs were taken from the idle ones before its work was taken off it.
+            gpus_now.idle = gpus_now.idle.wrapping_add(gpus);
             if allocated {
                 gpus_now.allocated -= gpus;
             } else {

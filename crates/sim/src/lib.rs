@@ -19,7 +19,7 @@ mod waits;
 
 pub use build::{PolicyError, build_state};
 pub use events::{EventKind, EventLine, EventSink, Seconds};
-pub use run::{Outcome, RunError, RunOptions, run, run_all};
+pub use run::{Observer, Outcome, RunError, RunOptions, run, run_all};
 pub use series::{AttemptRecord, Sample, Series};
 pub use summary::{
     BudgetSummary, PolicySummary, Preemptions, SimulatorSummary, Summary, WaitQuantiles, WaitSummary,

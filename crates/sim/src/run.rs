@@ -47,6 +47,10 @@ pub enum RunError {
     Stopped,
 }
 
+/// Looks at the scheduler after a moment's planning; its second argument gives the place of a live workload
+/// of the scenario.
+pub type Observer = dyn Fn(&Scheduler, &dyn Fn(u32) -> Option<WorkloadIx>) + Sync;
+
 /// How to run.
 #[derive(Clone, Copy, Default)]
 pub struct RunOptions<'a> {
@@ -62,7 +66,7 @@ pub struct RunOptions<'a> {
     /// Set by the caller to stop the run.
     pub stop: Option<&'a AtomicBool>,
     /// Called after each moment's planning, for explanations.
-    pub observer: Option<&'a (dyn Fn(&Scheduler, &dyn Fn(u32) -> Option<WorkloadIx>) + Sync)>,
+    pub observer: Option<&'a Observer>,
 }
 
 /// What a run gives.

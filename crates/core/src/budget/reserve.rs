@@ -26,7 +26,7 @@ enum Countable {
 /// ends of other work, and to swaps that rule 6 allows, before it counts sides that are above its own by
 /// however little. Taking at once lost 4.2 % of the occupied GPU-time on the lab, all of `reservation_age`
 /// 2.3 % but kept 1.3 % of the GPUs waiting; a quarter loses 2.5 % and keeps 0.5 % (docs/benchmarks.md).
-const SETTLING_PART: u64 = 4;
+const SETTLING_PART: u64 = 3;
 
 impl BudgetPolicy {
     /// Reservations that are due are taken; those on hosts that fail or drain are made anew; others are
@@ -107,9 +107,13 @@ impl BudgetPolicy {
         }
         let reservation = &state.reservations[index];
         let answer = reservation.until > state.now() && {
-            let without = alloc::vec![reservation.placement[0]];
-            let found = self.find_without(state, reservation.holder, Some(reservation), &without);
-            found.is_some_and(|found| found.until <= reservation.until)
+            let without = vec![reservation.placement[0]];
+            let spec = &state.workload(reservation.holder).spec;
+            let mut asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
+            asks.any(|(pool, ask)| {
+                let outlook = self.outlook(state, reservation.holder, pool, ask, &without);
+                outlook.earliest(ask).is_some_and(|until| until <= reservation.until)
+            })
         };
         known.answers[index] = Some(answer);
         answer
@@ -154,6 +158,8 @@ impl BudgetPolicy {
         Some(Reservation { holder, placement, until, made })
     }
 
+    /// The holder's earliest moment in one pool, and hosts for it: of those that serve by then the ones
+    /// whose taking is expected to lose least.
     fn earliest(
         &self,
         state: &State,
@@ -162,31 +168,17 @@ impl BudgetPolicy {
         ask: Ask,
         without: &Placement,
     ) -> Option<(TimeMs, Placement)> {
-        let countable = self.countable(state, holder, state.cluster.rate(pool));
-        let kind = Self::kind(state, holder, ask);
-        let hosts: Vec<HostIx> = state.cluster.pools()[pool]
-            .hosts
-            .iter()
-            .copied()
-            .filter(|&host| self.may_reserve(state, host, holder, kind))
-            .filter(|&host| without.iter().all(|&(other, _)| other != host))
-            .collect();
-        let frees: Vec<Vec<(TimeMs, u32)>> =
-            hosts.iter().map(|&host| Self::frees(state, holder, host, &countable)).collect();
-        let until = if ask.is_single() {
-            frees.iter().filter_map(|frees| time_for(frees, ask.single_gpus())).min()?
-        } else {
-            gang_time(&frees, ask)?
-        };
+        let outlook = self.outlook(state, holder, pool, ask, without);
+        let until = outlook.earliest(ask)?;
         let mut available = vec![0; state.cluster.hosts().len()];
-        for (host, frees) in hosts.iter().zip(&frees) {
+        let mut costs = vec![0; available.len()];
+        for (host, frees) in outlook.hosts() {
             let by_then = frees.iter().filter(|&&(at, _)| at <= until);
             available[host.at()] = by_then.map(|&(_, gpus)| gpus).sum();
+            if available[host.at()] >= ask.smallest_part() {
+                costs[host.at()] = Self::loss_on(state, host, until);
+            }
         }
-        let cost = |host: HostIx| Self::loss_on(state, host, until);
-        let costs: Vec<u128> = (0..available.len())
-            .map(|at| if available[at] > 0 { cost(HostIx(at as u32)) } else { 0 })
-            .collect();
         let placement = state.cluster.place_at_cost(
             pool,
             ask,
@@ -194,6 +186,31 @@ impl BudgetPolicy {
             |host| costs[host.at()],
         )?;
         Some((until, placement))
+    }
+
+    /// When how many GPUs of each host that may be reserved are the holder's to take.
+    fn outlook(
+        &self,
+        state: &State,
+        holder: WorkloadIx,
+        pool: usize,
+        ask: Ask,
+        without: &Placement,
+    ) -> Outlook {
+        let countable = self.countable(state, holder, state.cluster.rate(pool));
+        let kind = Self::kind(state, holder, ask);
+        let mut outlook = Outlook::default();
+        for &host in &state.cluster.pools()[pool].hosts {
+            if self.may_reserve(state, host, holder, kind)
+                && without.iter().all(|&(other, _)| other != host)
+            {
+                let from = outlook.frees.len();
+                Self::frees(state, holder, host, &countable, &mut outlook.frees);
+                outlook.frees[from..].sort_unstable();
+                outlook.ranges.push((host, from, outlook.frees.len()));
+            }
+        }
+        outlook
     }
 
     /// GPU-time that taking a whole host at `until` would lose, as far as can be known now; a gang's loss is
@@ -255,15 +272,16 @@ impl BudgetPolicy {
         holder: WorkloadIx,
         host: HostIx,
         countable: &[Countable],
-    ) -> Vec<(TimeMs, u32)> {
+        frees: &mut Vec<(TimeMs, u32)>,
+    ) {
         let facts = state.cluster.host(host);
         let now = state.now();
-        let mut frees = vec![(now, facts.idle())];
-        let mut dying = Vec::new();
+        frees.push((now, facts.idle()));
+        let mut last_dying = now;
         for &(other, gpus) in &facts.runs {
             let workload = state.workload(other);
             if workload.status == Status::Preempting {
-                dying.push((workload.leave_by, gpus));
+                last_dying = last_dying.max(workload.leave_by);
             } else if let Some(at) = Self::free_at(state, holder, workload, countable) {
                 frees.push((at.max(now), gpus));
             }
@@ -272,10 +290,9 @@ impl BudgetPolicy {
         // contracts of those who take over end at the latest a grace later.
         let spare = facts.idle_soon() - facts.idle();
         if spare > 0 {
-            let last = dying.iter().map(|&(at, _)| at).max().unwrap_or(now);
-            frees.push((last, spare));
+            frees.push((last_dying, spare));
         }
-        if facts.promised + facts.starting > 0 {
+        if facts.held + facts.awaited + facts.starting > 0 {
             let held = state.held.iter().map(|&held| (held, state.settings.grace));
             let starting = state.starting.iter().map(|&starting| (starting, SpanMs::ZERO));
             for (decided, wait) in held.chain(starting) {
@@ -294,8 +311,6 @@ impl BudgetPolicy {
                 }
             }
         }
-        frees.sort_unstable();
-        frees
     }
 
     /// When a running attempt may be taken by the holder.
@@ -350,28 +365,41 @@ fn time_for(frees: &[(TimeMs, u32)], gpus: u32) -> Option<TimeMs> {
     None
 }
 
-/// When a gang of several hosts fits: enough whole ones, and one more for the rest.
-fn gang_time(frees: &[Vec<(TimeMs, u32)>], ask: Ask) -> Option<TimeMs> {
-    let needed = ask.hosts as usize;
-    let mut whole: Vec<(TimeMs, usize)> = frees
-        .iter()
-        .enumerate()
-        .filter_map(|(index, frees)| Some((time_for(frees, ask.gpus_per_host)?, index)))
-        .collect();
-    whole.sort_unstable();
-    let last = whole.get(needed.checked_sub(1)?)?.0;
-    if ask.rest == 0 {
-        return Some(last);
+/// When GPUs come free for a holder, per host and in order of time.
+#[derive(Debug, Default)]
+struct Outlook {
+    frees: Vec<(TimeMs, u32)>,
+    ranges: Vec<(HostIx, usize, usize)>,
+}
+
+impl Outlook {
+    fn hosts(&self) -> impl Iterator<Item = (HostIx, &[(TimeMs, u32)])> + '_ {
+        self.ranges.iter().map(|&(host, from, to)| (host, &self.frees[from..to]))
     }
-    // Either one more whole host, or a further host that has room for the rest.
-    let in_use = |index: usize| whole[..needed].iter().any(|&(_, used)| used == index);
-    let beside = frees
-        .iter()
-        .enumerate()
-        .filter(|&(index, _)| !in_use(index))
-        .filter_map(|(_, frees)| time_for(frees, ask.rest))
-        .min();
-    let one_more = whole.get(needed).map(|&(at, _)| at);
-    let rest = beside.into_iter().chain(one_more).min()?;
-    Some(last.max(rest))
+
+    /// The earliest moment at which `ask` fits.
+    fn earliest(&self, ask: Ask) -> Option<TimeMs> {
+        if ask.is_single() {
+            let gpus = ask.single_gpus();
+            return self.hosts().filter_map(|(_, frees)| time_for(frees, gpus)).min();
+        }
+        // Enough whole hosts, and one more for the rest.
+        let needed = ask.hosts as usize;
+        let mut whole: Vec<(TimeMs, HostIx)> = self
+            .hosts()
+            .filter_map(|(host, frees)| Some((time_for(frees, ask.gpus_per_host)?, host)))
+            .collect();
+        whole.sort_unstable();
+        let last = whole.get(needed.checked_sub(1)?)?.0;
+        if ask.rest == 0 {
+            return Some(last);
+        }
+        // Either one more whole host, or a further host that has room for the rest.
+        let in_use = |host: HostIx| whole[..needed].iter().any(|&(_, used)| used == host);
+        let beside = self.hosts().filter(|&(host, _)| !in_use(host));
+        let beside = beside.filter_map(|(_, frees)| time_for(frees, ask.rest)).min();
+        let one_more = whole.get(needed).map(|&(at, _)| at);
+        let rest = beside.into_iter().chain(one_more).min()?;
+        Some(last.max(rest))
+    }
 }
