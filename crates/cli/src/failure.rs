@@ -1,6 +1,7 @@
 //! What goes wrong, and with which exit code: 1 for faults on the way, 2 for bad input, 3 for a log that
 //! does not verify, 130 when interrupted.
 
+use crate::shown::one_line;
 use std::fmt;
 
 /// A failure of the command line: one line for a person.
@@ -10,6 +11,8 @@ pub(crate) enum Failure {
     Input(String),
     /// Something failed on the way.
     Fault(String),
+    /// A log breaks the rules; the report that was printed says how.
+    Violations,
     /// Ctrl-C.
     Interrupted,
 }
@@ -19,6 +22,7 @@ impl Failure {
         match self {
             Self::Fault(_) => 1,
             Self::Input(_) => 2,
+            Self::Violations => 3,
             Self::Interrupted => 130,
         }
     }
@@ -35,7 +39,8 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Input(message) | Self::Fault(message) => f.write_str(message),
+            Self::Input(message) | Self::Fault(message) => f.write_str(&one_line(message)),
+            Self::Violations => f.write_str("the log breaks the rules"),
             Self::Interrupted => f.write_str("interrupted; nothing was written"),
         }
     }

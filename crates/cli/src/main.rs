@@ -1,25 +1,100 @@
 //! `bursar`: the one binary.
+//!
+//! Each verb is a module that takes its flags and gives nothing or a [`Failure`], whose line is printed
+//! and whose code is the exit code. Invariant: with bad input nothing is written, neither to standard
+//! output nor to a file.
 
 mod args;
+mod explain;
 mod failure;
+mod interrupt;
 mod output;
+mod play;
+mod shell;
+mod shown;
 mod simulate;
+mod sweep;
 mod table;
+mod trace;
+mod verify;
 
 use args::{Cli, Verb};
 use clap::Parser;
+use failure::Failure;
+use std::panic::{self, PanicHookInfo};
 use std::process::ExitCode;
+use std::sync::Once;
+
+/// A fault of Bursar's own: what `sysexits.h` calls EX_SOFTWARE.
+const EXIT_PANIC: u8 = 70;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let result = match &cli.verb {
-        Verb::Simulate(args) => simulate::simulate(args),
+    panic::set_hook(Box::new(|fault| tell_fault(fault)));
+    panic::catch_unwind(start).unwrap_or(ExitCode::from(EXIT_PANIC))
+}
+
+fn start() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("bursar: {failure}");
-            ExitCode::from(failure.exit_code())
-        }
+    let failure = match interrupt::watch().and_then(|()| run(&cli.verb)) {
+        Ok(()) => return ExitCode::SUCCESS,
+        // Whatever else failed on the way, failed because of it.
+        Err(_) if interrupt::asked() => Failure::Interrupted,
+        Err(failure) => failure,
+    };
+    shown::note(&format!("bursar: {failure}"));
+    ExitCode::from(failure.exit_code())
+}
+
+fn run(verb: &Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::Simulate(args) if args.sweeps.is_empty() => simulate::simulate(args),
+        Verb::Simulate(args) => sweep::sweep(args),
+        Verb::Explain(args) => explain::explain(args),
+        Verb::Verify(args) => verify::verify(args),
+        Verb::Trace(verb) => trace::trace(verb),
+        Verb::Policies(args) => shell::policies(args),
+        Verb::Completions(args) => shell::completions(args),
+        Verb::Man(args) => shell::man(args),
     }
+}
+
+/// What clap says, on one line like every other error; help and version as they are.
+fn refuse(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind as Kind;
+    if matches!(
+        error.kind(),
+        Kind::DisplayHelp | Kind::DisplayVersion | Kind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        let _ = error.print();
+        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+    }
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines: Vec<&str> = lines
+        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+        .collect();
+    shown::note(&format!("bursar: {} (see --help)", lines.join(" ")));
+    ExitCode::from(2)
+}
+
+/// One line, whatever fails and however many threads do.
+fn tell_fault(fault: &PanicHookInfo<'_>) {
+    static ONCE: Once = Once::new();
+    let payload = fault.payload();
+    let message = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    let place = fault.location().map_or_else(String::new, |at| format!(" at {at}"));
+    ONCE.call_once(|| {
+        shown::note(&format!(
+            "bursar: this is a fault of Bursar's (version {}), please report it{place}: {message}",
+            env!("CARGO_PKG_VERSION")
+        ));
+    });
 }

@@ -1,124 +1,105 @@
-//! `bursar simulate`.
+//! `bursar simulate`: one scenario under one or several policies. Grids are in `sweep`.
 
 use crate::args::SimulateArgs;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, check_distinct, finish_all};
+use crate::play::{self, Bar};
+use crate::shown::{note, say};
 use crate::table;
 use bursar_scenario::Scenario;
-use bursar_sim::{EventSink, Outcome, RunError, RunOptions, Summary, run};
-use indicatif::{ProgressBar, ProgressStyle};
-use rayon::prelude::*;
-use std::io::{Write, copy};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use bursar_sim::{EventSink, Outcome, RunOptions, Summary};
+use serde::Serialize;
+use std::io::Write;
 
 /// Runs the verb.
 pub(crate) fn simulate(args: &SimulateArgs) -> Result<(), Failure> {
-    if !args.sweeps.is_empty() {
-        return Err(Failure::Input("--sweep: not yet".to_owned()));
-    }
+    check_policies(args)?;
+    check_outputs(args)?;
     let scenario =
         bursar_scenario::load_path(&args.scenario, &args.overrides).map_err(Failure::input)?;
-    let mut events = args.events.as_deref().map(Output::create).transpose()?;
-    let mut summary_file = args.summary.as_deref().map(Output::create).transpose()?;
+    scenario.notes.iter().for_each(|text| note(&format!("note: {text}")));
+    let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
+    let (events, summary_file) = (create(&args.events)?, create(&args.summary)?);
+    let html = create(&args.html)?;
     let name = args.scenario.display().to_string();
-    let outcomes = play(&scenario, args, events.as_mut())?;
-    let summary = Summary {
-        scenario: name,
-        seed: scenario.seed,
-        policies: outcomes.iter().map(|outcome| outcome.summary.clone()).collect(),
-    };
-    if let Some(file) = &mut summary_file {
-        serde_json::to_writer_pretty(&mut *file, &summary).map_err(Failure::fault)?;
-        file.write_all(b"\n").map_err(Failure::fault)?;
+
+    let (outcomes, events) = play_all(&scenario, args, events)?;
+    let mut files: Vec<Output> = events.into_iter().collect();
+    if let Some(mut html) = html {
+        bursar_report::render(&scenario, &outcomes, &name, &mut html).map_err(Failure::fault)?;
+        files.push(html);
     }
+    let policies = outcomes.into_iter().map(|outcome| outcome.summary).collect();
+    let summary = Summary { scenario: name, seed: scenario.seed, policies };
+    if let Some(mut file) = summary_file {
+        write_json(&mut file, &summary)?;
+        files.push(file);
+    }
+    finish_all(files)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&summary).map_err(Failure::fault)?);
+        say(&(serde_json::to_string_pretty(&summary).map_err(Failure::fault)? + "\n"));
     } else {
-        print!("{}", table::comparison(&scenario, &summary));
-    }
-    for file in [events, summary_file].into_iter().flatten() {
-        let path = file.path().to_owned();
-        file.finish()?;
-        eprintln!("wrote {}", path.display());
+        say(&table::comparison(&scenario, &summary));
     }
     Ok(())
 }
 
+/// Every policy once: what is written is keyed by their names.
+pub(crate) fn check_policies(args: &SimulateArgs) -> Result<(), Failure> {
+    let policies = &args.policies;
+    match policies.iter().enumerate().find(|(at, name)| policies[..*at].contains(name)) {
+        Some((_, twice)) => Err(Failure::Input(format!("--policy {twice} is given twice"))),
+        None => Ok(()),
+    }
+}
+
+/// No two outputs in one place, and none in that of the scenario.
+pub(crate) fn check_outputs(args: &SimulateArgs) -> Result<(), Failure> {
+    let outputs = [&args.summary, &args.events, &args.html].map(|path| path.as_deref());
+    check_distinct(&[&args.scenario], &outputs)
+}
+
+pub(crate) fn write_json(file: &mut Output, value: &impl Serialize) -> Result<(), Failure> {
+    serde_json::to_writer_pretty(&mut *file, value).map_err(Failure::fault)?;
+    file.write_all(b"\n").map_err(Failure::fault)
+}
+
 /// Plays every policy, each on a core of its own, and joins their events in the order of the policies.
-fn play(
+fn play_all(
     scenario: &Scenario,
     args: &SimulateArgs,
-    mut events: Option<&mut Output>,
-) -> Result<Vec<Outcome>, Failure> {
-    let stop = interrupt_flag()?;
-    let progress: Vec<AtomicU64> = args.policies.iter().map(|_| AtomicU64::new(0)).collect();
-    let end_ms = args.until.or(scenario.span_ms).unwrap_or_else(|| scenario.last_arrival_ms());
-    let done = AtomicBool::new(false);
-    std::thread::scope(|threads| {
-        if !args.quiet {
-            threads.spawn(|| show_progress(&progress, end_ms, &done));
-        }
-        let result: Result<Vec<_>, Failure> = args
-            .policies
-            .par_iter()
-            .zip(&progress)
-            .map(|(policy, progress)| {
-                let options = RunOptions {
-                    until_ms: args.until,
-                    progress: Some(progress),
-                    stop: Some(&stop),
-                    ..RunOptions::default()
-                };
-                let mut log = match &events {
-                    Some(output) => Some(Output::create(output.path())?),
-                    None => None,
-                };
-                let sink = match &mut log {
-                    Some(log) => EventSink::Json(log),
-                    None => EventSink::None,
-                };
-                let outcome = run(scenario, policy, options, sink).map_err(|error| match error {
-                    RunError::Policy(_) => Failure::input(error),
-                    RunError::Stopped => Failure::Interrupted,
-                    error => Failure::fault(error),
-                })?;
-                Ok((outcome, log))
-            })
-            .collect();
-        done.store(true, Ordering::Relaxed);
-        let mut outcomes = Vec::new();
-        for (outcome, log) in result? {
-            if let (Some(log), Some(events)) = (log, &mut events) {
-                let mut part = log.reopen()?;
-                copy(&mut part, *events).map_err(Failure::fault)?;
-            }
-            outcomes.push(outcome);
-        }
-        Ok(outcomes)
-    })
-}
-
-/// A flag that Ctrl-C sets.
-fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).map_err(Failure::fault)?;
-    Ok(stop)
-}
-
-/// A bar on standard error, if that is a terminal, until `done`.
-fn show_progress(progress: &[AtomicU64], end_ms: u64, done: &AtomicBool) {
-    let style = ProgressStyle::with_template("{bar:30} {percent:>3}% of {msg} simulated, {eta} left")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(end_ms.max(1) * progress.len() as u64).with_style(style);
-    let days = end_ms / 86_400_000;
-    bar.set_message(if days > 0 { format!("{days} days") } else { format!("{} s", end_ms / 1_000) });
-    while !done.load(Ordering::Relaxed) {
-        let sum: u64 = progress.iter().map(|at| at.load(Ordering::Relaxed).min(end_ms)).sum();
-        bar.set_position(sum);
-        std::thread::park_timeout(Duration::from_millis(100));
+    events: Option<Output>,
+) -> Result<(Vec<Outcome>, Option<Output>), Failure> {
+    // The first policy writes into the file itself, the others into what is appended to it.
+    let mut logs: Vec<Option<Output>> = Vec::new();
+    for _ in 1..args.policies.len() {
+        logs.push(events.as_ref().map(Output::scratch).transpose()?);
     }
-    bar.finish_and_clear();
+    logs.insert(0, events);
+    let jobs: Vec<_> = args.policies.iter().zip(logs).collect();
+    let ends_ms = vec![play::end_ms(scenario, args.until); jobs.len()];
+    let played =
+        play::all(jobs, &ends_ms, Bar::unless(args.quiet), |(policy, mut log), progress| {
+            let options = RunOptions {
+                until_ms: args.until,
+                compare: args.compare.options(),
+                series: args.html.is_some(),
+                progress: Some(progress),
+                ..RunOptions::default()
+            };
+            let sink = match &mut log {
+                Some(log) => EventSink::Json(log),
+                None => EventSink::None,
+            };
+            Ok((play::play(scenario, policy, options, sink)?, log))
+        })?;
+    let (mut outcomes, mut joined) = (Vec::new(), None::<Output>);
+    for (outcome, log) in played {
+        outcomes.push(outcome);
+        match (&mut joined, log) {
+            (Some(joined), Some(log)) => joined.append(log)?,
+            (joined, log) => *joined = log,
+        }
+    }
+    Ok((outcomes, joined))
 }

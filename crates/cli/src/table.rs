@@ -1,5 +1,6 @@
-//! The comparison that `simulate` prints: policies as columns.
+//! What `simulate` prints: policies as columns, or the combinations of a grid as rows.
 
+use crate::sweep::Row;
 use bursar_scenario::Scenario;
 use bursar_sim::{PolicySummary, Summary, WaitQuantiles};
 use comfy_table::{CellAlignment, Table, presets};
@@ -15,7 +16,9 @@ pub(crate) fn comparison(scenario: &Scenario, summary: &Summary) -> String {
         summary.scenario
     );
     text.push_str(&metrics(policies));
-    text.push_str("\n\nwaits of work with a contract, from (re)queueing to start: p50 / p90 / p99 / max\n\n");
+    text.push_str(
+        "\n\nwaits of work with a contract, from (re)queueing to start: p50 / p90 / p99 / max\n\n",
+    );
     text.push_str(&waits(policies));
     text.push_str("\n\nowed and delivered GPU-hours per budget\n\n");
     text.push_str(&budgets(policies));
@@ -65,7 +68,9 @@ fn metrics(policies: &[PolicySummary]) -> String {
         ("  share of occupied", |p| percent(p.lost_share)),
         ("contracts broken", |p| (p.breaches["scheduler"] + p.breaches["operator"]).to_string()),
         ("  by failed hosts", |p| p.breaches["host_failure"].to_string()),
-        ("promises met", |p| format!("{} of {}", p.reservations.met, p.reservations.met + p.reservations.missed)),
+        ("promises met", |p| {
+            format!("{} of {}", p.reservations.met, p.reservations.met + p.reservations.missed)
+        }),
         ("books balance", |p| if p.conservation_exact { "exactly" } else { "NO" }.to_owned()),
     ];
     let mut table = table(header("", policies));
@@ -127,4 +132,50 @@ fn budgets(policies: &[PolicySummary]) -> String {
         table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
     }
     finish(table)
+}
+
+/// One row per combination and policy.
+pub(crate) fn grid(rows: &[Row], several_policies: bool) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let keys = first.values.iter().map(|(key, _)| key.as_str());
+    let policy = several_policies.then_some("policy");
+    let metrics = [
+        "delivered",
+        "worst",
+        "worst budget",
+        "occupancy",
+        "unallocated",
+        "goodput",
+        "lost",
+        "preemptions",
+        "debug p90",
+        "wait p50",
+        "wait p90",
+        "broken",
+    ];
+    let mut table = table(keys.chain(policy).chain(metrics).map(str::to_owned).collect());
+    for Row { values, summary, .. } in rows {
+        let classes = &summary.first_waits.classes;
+        let waits = |class: &str, pick: fn(&WaitQuantiles) -> f64| {
+            classes.get(class).map_or_else(|| "-".to_owned(), |found| wait(pick(found)))
+        };
+        let values = values.iter().map(|(_, value)| value.clone());
+        let metrics = [
+            percent(summary.delivered_ratio),
+            percent(summary.worst_delivered_ratio),
+            summary.worst_budget.clone(),
+            percent(summary.occupancy),
+            percent(summary.unallocated_share),
+            percent(summary.goodput),
+            percent(summary.lost_share),
+            summary.preemptions.total.to_string(),
+            waits("debug", |w| w.p90),
+            waits("all", |w| w.p50),
+            waits("all", |w| w.p90),
+            (summary.breaches["scheduler"] + summary.breaches["operator"]).to_string(),
+        ];
+        let policy = several_policies.then(|| summary.policy.clone());
+        table.add_row(values.chain(policy).chain(metrics).collect::<Vec<_>>());
+    }
+    finish(table) + "\n"
 }

@@ -78,11 +78,7 @@ impl Host {
     /// GPUs that are nobody's once those who were told to leave are gone.
     #[must_use]
     pub fn idle_soon(&self) -> u32 {
-        if self.state == HostState::Up {
-            self.idle() + self.dying - self.awaited
-        } else {
-            0
-        }
+        if self.state == HostState::Up { self.idle() + self.dying - self.awaited } else { 0 }
     }
 
     /// GPUs that any allocated request may have: idle soon, or unallocated (rule 1).
@@ -213,9 +209,7 @@ impl Ask {
         match shape {
             Some((hosts, each)) => Self { hosts, gpus_per_host: each, rest: 0 },
             None if gpus <= per_host => Self { hosts: 0, gpus_per_host: 0, rest: gpus },
-            None => {
-                Self { hosts: gpus / per_host, gpus_per_host: per_host, rest: gpus % per_host }
-            }
+            None => Self { hosts: gpus / per_host, gpus_per_host: per_host, rest: gpus % per_host },
         }
     }
 
@@ -515,9 +509,13 @@ impl Cluster {
         if pool.hosts_with_idle(ask.gpus_per_host) < ask.hosts {
             return None;
         }
-        self.place(pool_index, ask, |host| {
-            if may_use(host) { self.hosts[host.at()].idle() } else { 0 }
-        })
+        self.place(
+            pool_index,
+            ask,
+            |host| {
+                if may_use(host) { self.hosts[host.at()].idle() } else { 0 }
+            },
+        )
     }
 
     /// Rule 8 on any view of the hosts: `available` says how many GPUs each may give (0 for hosts that
@@ -558,7 +556,8 @@ impl Cluster {
             };
             let fits =
                 pool.hosts.iter().filter(|&&host| available(host) >= ask.rest && !taken(host));
-            let host = *fits.min_by_key(|&&host| (!near(host), cost(host), available(host), host))?;
+            let host =
+                *fits.min_by_key(|&&host| (!near(host), cost(host), available(host), host))?;
             chosen.push((host, ask.rest));
         }
         chosen.sort_unstable();

@@ -154,7 +154,9 @@ impl fmt::Display for EvictReason {
             Self::Promise { until, .. } => {
                 write!(f, "rule 7: these hosts were promised to another workload from {until} on")
             }
-            Self::Drain { .. } => f.write_str("rule 9: the host drains and its protection has ended"),
+            Self::Drain { .. } => {
+                f.write_str("rule 9: the host drains and its protection has ended")
+            }
             Self::Compared { policy, .. } => write!(f, "decided by policy {policy}"),
         }
     }

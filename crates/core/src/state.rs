@@ -224,9 +224,8 @@ impl State {
     pub fn would_be_allocated(&self, workload: WorkloadIx, rate: u64) -> bool {
         let workload = self.workload(workload);
         let budget = workload.spec.budget;
-        let contract = u128::from(workload.spec.gpus)
-            * u128::from(rate)
-            * u128::from(workload.protection().0);
+        let contract =
+            u128::from(workload.spec.gpus) * u128::from(rate) * u128::from(workload.protection().0);
         workload.spec.min_runtime > SpanMs::ZERO
             && self.tree.fraction(budget) > 0
             && self.has_room(budget, contract)
@@ -400,8 +399,8 @@ impl State {
         reason: StartReason,
         evicts: bool,
     ) -> Taken {
-        let idle_now = !evicts
-            && placement.iter().all(|&(host, gpus)| self.cluster.host(host).idle() >= gpus);
+        let idle_now =
+            !evicts && placement.iter().all(|&(host, gpus)| self.cluster.host(host).idle() >= gpus);
         let awaits = if idle_now {
             self.cluster.begin_start_on_idle(&placement);
             Placement::new()

@@ -14,8 +14,12 @@ fn dependencies(name: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in text.lines().map(str::trim) {
         if let Some(section) = line.strip_prefix('[') {
-            assert!(!section.starts_with("target."), "{name}: dependencies by target are not looked at here");
-            inside = section.starts_with("dependencies") || section.starts_with("build-dependencies");
+            assert!(
+                !section.starts_with("target."),
+                "{name}: dependencies by target are not looked at here"
+            );
+            inside =
+                section.starts_with("dependencies") || section.starts_with("build-dependencies");
         } else if inside && !line.is_empty() && !line.starts_with('#') {
             let end = line.find(['=', '.', ' ']).expect("a dependency has a version");
             found.push(line[..end].to_owned());
@@ -51,7 +55,10 @@ fn edges_point_inwards_only() {
     for entry in fs::read_dir(crates()).expect("the crates").flatten() {
         let name = entry.file_name().into_string().expect("a name");
         if entry.path().join("Cargo.toml").is_file() && name != "cli" {
-            assert!(!dependencies(&name).contains(&"bursar".to_owned()), "{name} depends on the binary");
+            assert!(
+                !dependencies(&name).contains(&"bursar".to_owned()),
+                "{name} depends on the binary"
+            );
         }
     }
 }
@@ -87,7 +94,8 @@ fn the_core_has_no_std_no_float_and_no_hash_order() {
     for path in paths {
         let code = code_of(&path);
         let words = code.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-        let found: Vec<&str> = words.filter(|word| banned.contains(word) && *word != "no_std").collect();
+        let found: Vec<&str> =
+            words.filter(|word| banned.contains(word) && *word != "no_std").collect();
         assert!(found.is_empty(), "{}: {found:?}", path.display());
     }
 }
@@ -98,6 +106,10 @@ fn the_checker_shares_no_code_with_what_it_checks() {
     sources(&crates().join("verify/src"), &mut paths);
     for path in paths {
         let code = code_of(&path);
-        assert!(!code.contains("bursar_core") && !code.contains("bursar_sim"), "{}", path.display());
+        assert!(
+            !code.contains("bursar_core") && !code.contains("bursar_sim"),
+            "{}",
+            path.display()
+        );
     }
 }

@@ -72,8 +72,8 @@ function unpackBars(policy) {
     start: new Float64Array(count),
     end: new Float64Array(count),
     protectedUntil: new Float64Array(count),
-    workload: new Int32Array(count), // -1 where several short attempts are joined
-    attempt: new Uint32Array(count), // or how many are joined
+    workload: new Int32Array(count), // -1 where short attempts are added up
+    attempt: new Uint32Array(count), // or how many of these started
     leaf: new Uint32Array(count),
     why: new Uint8Array(count),
     allocated: new Uint8Array(count),
@@ -132,7 +132,7 @@ function occupy(bars, free, host, bar, gpus) {
       left--;
     }
   }
-  // Joined bars can overlap a little.
+  // Means can overlap a little with what is drawn as it was.
   for (let lane = free.length - 1; lane >= 0 && left > 0; lane--, left--) piece(lane, 1);
   return undefined;
 }

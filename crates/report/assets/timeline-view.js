@@ -65,7 +65,7 @@ class TimelineView {
     const { joinedBelow } = this.policy;
     this.joined.textContent =
       joinedBelow > 0
-        ? `To keep the page small, attempts under ${span(joinedBelow / SECOND)} are drawn joined with their neighbours of the same budget.`
+        ? `There are more attempts than can be drawn. Those on one host and under ${span(joinedBelow / SECOND)} are added up: what each budget had of the host, on average over ${span(joinedBelow / SECOND)}.`
         : "";
   }
 
@@ -154,7 +154,9 @@ class TimelineView {
         if (bars.end[bar] < this.from) continue;
         const left = Math.max(this.x(bars.start[bar]), this.gutter - 4);
         const right = Math.min(this.x(bars.end[bar]), this.width + 4);
-        const wide = Math.max(0.4, right - left - (right - left > 4 ? 0.6 : 0));
+        // A seam between attempts, where there is room for one.
+        const seam = right - left > 4 && bars.workload[bar] >= 0 ? 0.6 : 0;
+        const wide = Math.max(0.4, right - left - seam);
         const y = base + pieces.lane[piece] * each;
         const high = pieces.lanes[piece] * each - line;
         const leaf = bars.leaf[bar];
@@ -302,8 +304,8 @@ class TimelineView {
     const hosts = bars.hosts[bar] > 1 ? `on ${bars.hosts[bar]} hosts, here ${DATA.hosts[host].name}` : `on ${DATA.hosts[host].name}`;
     const length = [`${at(bars.start[bar])} to ${at(bars.end[bar])}`, span((bars.end[bar] - bars.start[bar]) / SECOND)];
     if (bars.workload[bar] < 0) {
-      lines.push(["GPUs", `${bars.gpus[bar]} ${hosts}`], ["from, to", length[0]]);
-      return { heading: `${plural(bars.attempt[bar], "short attempt")} in a row`, lines };
+      lines.push(["GPUs", `${bars.gpus[bar]} ${hosts}, on average`], ["started", plural(bars.attempt[bar], "attempt")], ["from, to", length[0]]);
+      return { heading: "short attempts, added up", lines };
     }
     lines.push(["attempt", String(bars.attempt[bar])], ["GPUs", `${whole(bars.gpus[bar])} ${hosts}`]);
     if (bars.attempt[bar] === 1) {

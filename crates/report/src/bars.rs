@@ -1,16 +1,20 @@
 //! The attempts of a run as the bars of its timeline.
 //!
-//! Every attempt is a bar of its own, up to [`BARS_MAX`]. Where there are more, attempts too short to
-//! be seen are joined with their like on the same host, and the page says from which length on.
+//! Every attempt is a bar of its own, up to [`BARS_MAX`]. Where there are more, short ones are added up
+//! ([`join`]), and the page says which.
 
+use crate::cells::join;
 use crate::pack::Packed;
 use bursar_scenario::{Ends, HostEventKind, Scenario};
 use bursar_sim::{AttemptRecord, Outcome};
-use std::collections::HashMap;
 
-/// How many bars a page holds per policy. At about 18 bytes each this is 3 MB, and a browser still
-/// draws them in a blink.
-pub(crate) const BARS_MAX: usize = 160_000;
+/// How many bars a page holds per policy. At about 18 bytes each this is some 4 MB, and a browser
+/// draws them within half a second even without a graphics card.
+pub(crate) const BARS_MAX: usize = 240_000;
+
+/// How many cells of time short attempts are added up in, at first; fewer if there still are too many
+/// bars. A screen has about as many columns of pixels.
+const CELLS_MAX: u64 = 2_048;
 
 /// Why an attempt ended. The numbers are those of `assets/data.js`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +34,7 @@ pub(crate) enum End {
 pub(crate) enum What {
     /// One attempt of a workload, by its place in the scenario.
     Attempt { workload: u32, attempt: u32 },
-    /// Short attempts of one leaf, end to end on the same host.
+    /// Short attempts of one leaf on one host, added up.
     Joined { leaf: u32, attempts: u32 },
 }
 
@@ -50,7 +54,7 @@ pub(crate) struct Bar {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bars {
     pub(crate) bars: Vec<Bar>,
-    /// Attempts shorter than this are joined; 0 if none are.
+    /// Attempts on one host and shorter than this are added up in cells of this length; 0 if none are.
     pub(crate) joined_below: u64,
 }
 
@@ -70,13 +74,26 @@ impl Bars {
             })
             .collect();
         bars.sort_unstable();
-        let mut below = (ended_ms / unit_ms / 4_096).max(1);
+        let span = ended_ms / unit_ms;
+        let leaf_of = |what: What| match what {
+            What::Attempt { workload, .. } => scenario.workloads[workload as usize].budget,
+            What::Joined { leaf, .. } => leaf,
+        };
+        let mut cell = (span / CELLS_MAX).max(1);
         let mut joined_below = 0;
-        while bars.len() > most && joined_below <= ended_ms / unit_ms {
-            bars = join(scenario, bars, below);
-            (joined_below, below) = (below, below * 2);
+        let mut shown = bars;
+        if shown.len() > most {
+            let all = std::mem::take(&mut shown);
+            loop {
+                shown = join(&all, cell, leaf_of);
+                joined_below = cell;
+                if shown.len() <= most || cell > span {
+                    break;
+                }
+                cell *= 2;
+            }
         }
-        Self { bars, joined_below }
+        Self { bars: shown, joined_below }
     }
 
     /// Packs the bars; `place` tells where the name of a workload stands.
@@ -177,52 +194,6 @@ fn why(scenario: &Scenario, failures: &HostFailures, record: &AttemptRecord) -> 
         Ends::Completed => End::Completed,
         Ends::Failed => End::Failed,
         Ends::Cancelled => End::Cancelled,
-    }
-}
-
-/// Joins bars shorter than `below` with one of the same leaf, class, host and size that ended less
-/// than `below` before.
-fn join(scenario: &Scenario, bars: Vec<Bar>, below: u64) -> Vec<Bar> {
-    let leaf_of = |what: What| match what {
-        What::Attempt { workload, .. } => scenario.workloads[workload as usize].budget,
-        What::Joined { leaf, .. } => leaf,
-    };
-    let mut joined: Vec<Bar> = Vec::new();
-    let mut open: HashMap<(u32, bool, u32, u32), usize> = HashMap::new();
-    for bar in bars {
-        let [(host, gpus)] = bar.placement[..] else {
-            joined.push(bar);
-            continue;
-        };
-        let leaf = leaf_of(bar.what);
-        let long = matches!(bar.what, What::Attempt { .. }) && bar.end - bar.start >= below;
-        if long {
-            joined.push(bar);
-            continue;
-        }
-        let key = (leaf, bar.allocated, host, gpus);
-        if let Some(&at) = open.get(&key) {
-            let last = &mut joined[at];
-            if bar.start >= last.end && bar.start - last.end < below {
-                let attempts = count(last.what) + count(bar.what);
-                last.what = What::Joined { leaf, attempts };
-                last.end = bar.end;
-                // As far as a picture can tell, what is this short is protected for all of it or none.
-                last.protected_until = if bar.allocated { bar.end } else { last.start };
-                last.why = bar.why;
-                continue;
-            }
-        }
-        open.insert(key, joined.len());
-        joined.push(bar);
-    }
-    joined
-}
-
-const fn count(what: What) -> u32 {
-    match what {
-        What::Attempt { .. } => 1,
-        What::Joined { attempts, .. } => attempts,
     }
 }
 

@@ -2,16 +2,17 @@
 //!
 //! [`render`] writes the page. What can be said in words and tables is in its markup; what is drawn
 //! (the timeline of attempts, occupancy over time, waits) is drawn by the small scripts of `assets/`
-//! from data that the page carries as JSON, packed by [`pack`].
+//! from data that the page carries as JSON, packed by `pack`.
 //!
 //! Invariant: the same scenario and outcomes give the same bytes.
 //!
-//! Invariant: a name that a user chose is text and nothing else. The markup escapes it ([`escape`]),
+//! Invariant: a name that a user chose is text and nothing else. The markup escapes it (`escape`),
 //! the data escapes `<`, and the scripts only ever set `textContent`.
 //!
 //! Absent on purpose: any metric of its own. What is shown was measured by bursar-sim.
 
 mod bars;
+mod cells;
 mod data;
 mod escape;
 mod figures;

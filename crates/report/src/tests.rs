@@ -1,6 +1,6 @@
 //! What a page must and must not contain.
 
-use crate::bars::{Bars, End, What};
+use crate::bars::{Bar, Bars, End};
 use crate::render;
 use bursar_scenario::{Scenario, load_str};
 use bursar_sim::{
@@ -231,10 +231,10 @@ workloads:
     assert_eq!((all.bars.len(), all.joined_below), (301, 0));
     let few = Bars::new(&scenario, &outcomes[0], 1_000, 20);
     assert!(few.bars.len() <= 20 && few.joined_below > 20, "{} bars", few.bars.len());
-    let joined = few.bars.iter().map(|bar| match bar.what {
-        What::Attempt { .. } => 1,
-        What::Joined { attempts, .. } => attempts,
-    });
-    assert_eq!(joined.sum::<u32>(), 301, "every attempt is in some bar");
+    let gpu_time = |bars: &Bars| -> u64 {
+        let of = |bar: &Bar| (bar.end - bar.start) * u64::from(bar.placement[0].1);
+        bars.bars.iter().map(of).sum()
+    };
+    assert!(gpu_time(&all).abs_diff(gpu_time(&few)) <= few.joined_below, "as full as it was");
     assert!(few.bars.is_sorted_by_key(|bar| bar.start));
 }

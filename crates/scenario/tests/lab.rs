@@ -49,21 +49,21 @@ fn the_lab_is_the_same_on_every_machine() {
 #[test]
 fn each_team_asks_for_its_load() {
     let loads = [
-        ("language/pretraining", 2.6),
-        ("language/posttraining", 2.2),
-        ("language/data", 1.5),
-        ("vision/generation", 3.0),
-        ("vision/perception", 1.8),
-        ("vision/video", 2.4),
-        ("robotics/control", 1.6),
-        ("robotics/manipulation", 2.0),
-        ("robotics/simulation", 4.0),
-        ("science/proteins", 2.8),
-        ("science/climate", 1.5),
-        ("science/materials", 2.2),
-        ("platform/safety", 2.0),
-        ("platform/evaluation", 2.5),
-        ("platform/inference", 1.6),
+        ("language/pretraining", 4.0),
+        ("language/posttraining", 3.0),
+        ("language/data", 0.85),
+        ("vision/generation", 4.0),
+        ("vision/perception", 3.0),
+        ("vision/video", 3.2),
+        ("robotics/control", 0.9),
+        ("robotics/manipulation", 0.8),
+        ("robotics/simulation", 1.2),
+        ("science/proteins", 1.2),
+        ("science/climate", 1.0),
+        ("science/materials", 0.9),
+        ("platform/safety", 0.8),
+        ("platform/evaluation", 0.8),
+        ("platform/inference", 0.8),
     ];
     for seed in ["1", "2", "3", "4", "5", "6"] {
         let lab = lab(&[("seed", seed)]);
@@ -71,7 +71,7 @@ fn each_team_asks_for_its_load() {
             let leaf = lab.budget_index(path).unwrap();
             let mix = lab.workloads.iter().filter(|w| {
                 w.budget as usize == leaf
-                    && matches!(kind_of(&w.id), "quick" | "long" | "mid" | "large")
+                    && matches!(kind_of(&w.id), "quick" | "long" | "once" | "mid" | "large")
             });
             let drawn: f64 = mix.map(|w| gpu_h(w.gpus, w.runtime_ms)).sum();
             let hit = drawn / (CAPACITY_GPU_H * fraction(&lab, leaf) * load);

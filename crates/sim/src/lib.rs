@@ -22,5 +22,6 @@ pub use events::{EventKind, EventLine, EventSink, Seconds};
 pub use run::{Observer, Outcome, RunError, RunOptions, run, run_all};
 pub use series::{AttemptRecord, Sample, Series};
 pub use summary::{
-    BudgetSummary, PolicySummary, Preemptions, SimulatorSummary, Summary, WaitQuantiles, WaitSummary,
+    BudgetSummary, PolicySummary, Preemptions, SimulatorSummary, Summary, WaitQuantiles,
+    WaitSummary,
 };

@@ -10,9 +10,7 @@ use crate::measure::{HOUR_MS, Measure, sample};
 use crate::series::Series;
 use crate::summary::{PolicySummary, ReservationSummary};
 use crate::waits::Waits;
-use bursar_core::{
-    BudgetIx, Command, Event, HostIx, Scheduler, Stop, TimeMs, WorkloadIx,
-};
+use bursar_core::{BudgetIx, Command, Event, HostIx, Scheduler, Stop, TimeMs, WorkloadIx};
 use bursar_scenario::{HostEventKind, Scenario, WorkloadSpec};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -49,7 +47,7 @@ pub enum RunError {
 
 /// Looks at the scheduler after a moment's planning; its second argument gives the place of a live workload
 /// of the scenario.
-pub type Observer = dyn Fn(&Scheduler, &dyn Fn(u32) -> Option<WorkloadIx>) + Sync;
+pub type Observer<'a> = dyn Fn(&Scheduler, &dyn Fn(u32) -> Option<WorkloadIx>) + Sync + 'a;
 
 /// How to run.
 #[derive(Clone, Copy, Default)]
@@ -66,7 +64,7 @@ pub struct RunOptions<'a> {
     /// Set by the caller to stop the run.
     pub stop: Option<&'a AtomicBool>,
     /// Called after each moment's planning, for explanations.
-    pub observer: Option<&'a Observer>,
+    pub observer: Option<&'a Observer<'a>>,
 }
 
 /// What a run gives.
@@ -304,7 +302,8 @@ impl<'a> Run<'a> {
 
     /// Time passes to `to_ms`; metrics of the span are closed while the state still is that of its end.
     fn pass_time(&mut self, to_ms: u64) {
-        let Self { measure, scenario, scheduler, records, series, options, waiting_gpus, .. } = self;
+        let Self { measure, scenario, scheduler, records, series, options, waiting_gpus, .. } =
+            self;
         let state = scheduler.state();
         let until_ms = measure.until_ms();
         let gpus = measure.gpus();
@@ -390,16 +389,16 @@ impl<'a> Run<'a> {
         let spec = core_spec(self.scenario, workload as usize);
         self.events += 1;
         let given = self.spec(workload);
-        let place = match self.scheduler.apply(TimeMs(self.now_ms), Event::Submitted(Box::new(spec)))
-        {
-            Ok(place) => place.expect("a submission has a place"),
-            Err(refusal) => {
-                self.summary.refused += 1;
-                let mut line = self.line(workload, EventKind::Refused);
-                line.reason = Some(refusal.to_string());
-                return Ok(self.sink.put(&line)?);
-            }
-        };
+        let place =
+            match self.scheduler.apply(TimeMs(self.now_ms), Event::Submitted(Box::new(spec))) {
+                Ok(place) => place.expect("a submission has a place"),
+                Err(refusal) => {
+                    self.summary.refused += 1;
+                    let mut line = self.line(workload, EventKind::Refused);
+                    line.reason = Some(refusal.to_string());
+                    return Ok(self.sink.put(&line)?);
+                }
+            };
         if place.at() >= self.workload_of.len() {
             self.workload_of.resize(place.at() + 1, u32::MAX);
         }

@@ -75,7 +75,14 @@ fn quantiles(mut waits_ms: Vec<u64>) -> WaitQuantiles {
     };
     let sum: u128 = waits_ms.iter().map(|&ms| u128::from(ms)).sum();
     let mean = sum as f64 / 1_000.0 / waits_ms.len().max(1) as f64;
-    WaitQuantiles { count: waits_ms.len() as u64, mean, p50: at(50), p90: at(90), p99: at(99), max: at(100) }
+    WaitQuantiles {
+        count: waits_ms.len() as u64,
+        mean,
+        p50: at(50),
+        p90: at(90),
+        p99: at(99),
+        max: at(100),
+    }
 }
 
 #[cfg(test)]

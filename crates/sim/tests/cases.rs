@@ -34,8 +34,8 @@ fn compare(path: &Path) -> Vec<String> {
     let mut faults = Vec::new();
     let scenario = bursar_scenario::load_path(path, &[]).expect("the case is a scenario");
     let mut log = Vec::new();
-    let outcome =
-        run(&scenario, "budget", RunOptions::default(), EventSink::Json(&mut log)).expect("it runs");
+    let outcome = run(&scenario, "budget", RunOptions::default(), EventSink::Json(&mut log))
+        .expect("it runs");
     let expected_path = path.with_extension("expected.json");
     let expected: Value =
         serde_json::from_str(&std::fs::read_to_string(expected_path).expect("has its outcome"))

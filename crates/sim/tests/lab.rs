@@ -14,8 +14,8 @@ fn lab(seed: u64) -> Scenario {
 fn month(seed: u64) -> PolicySummary {
     let scenario = lab(seed);
     let mut log = Vec::new();
-    let outcome =
-        run(&scenario, "budget", RunOptions::default(), EventSink::Json(&mut log)).expect("it runs");
+    let outcome = run(&scenario, "budget", RunOptions::default(), EventSink::Json(&mut log))
+        .expect("it runs");
     let report = bursar_verify::verify(&log[..], &scenario).expect("the log is well formed");
     assert!(report.is_clean(), "seed {seed}: {report}");
     outcome.summary

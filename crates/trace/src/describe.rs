@@ -25,7 +25,7 @@ const BUCKET_MS: [u64; 8] = {
     [HOUR, 6 * HOUR, 24 * HOUR, 168 * HOUR, 720 * HOUR, 2_190 * HOUR, 8_760 * HOUR, 87_600 * HOUR]
 };
 
-/// Size classes (DESIGN.md section 5): their most GPUs, and what they are called.
+/// Size classes (docs/metrics.md): their most GPUs, and what they are called.
 const SIZE_CLASSES: [(u32, &str); 5] =
     [(1, "1"), (8, "2-8"), (64, "9-64"), (256, "65-256"), (u32::MAX, ">256")];
 

@@ -1,6 +1,6 @@
 //! Bursar's independent checker: reads an event log and says whether the rules were kept.
 //!
-//! [`verify`] replays a log (DESIGN section 6) against the scenario that it came from and judges each
+//! [`verify`] replays a log (docs/formats.md) against the scenario that it came from and judges each
 //! entry by rules 1, 4 to 9 and 12. It is written from the rules alone and shares nothing with what
 //! made the log.
 //!

@@ -1,4 +1,4 @@
-//! The event log: one JSON object a line (DESIGN section 6).
+//! The event log: one JSON object a line (docs/formats.md).
 
 use crate::VerifyError;
 use serde::de::{self, Deserialize, Deserializer, Visitor};

@@ -6,7 +6,7 @@ use std::fmt;
 /// Violations that are listed for one policy; all are counted.
 const LISTED_MAX: usize = 200;
 
-/// One thing that is checked. Each belongs to a rule of DESIGN section 3; 0 is the log itself.
+/// One thing that is checked. Each belongs to a rule of docs/policy; 0 is the log itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
@@ -65,7 +65,7 @@ impl Check {
         Self::Conservation,
     ];
 
-    /// The number of the rule in DESIGN section 3; 0 for the log itself.
+    /// The number of the rule in docs/policy; 0 for the log itself.
     pub const fn rule(self) -> u8 {
         match self {
             Self::Log => 0,
@@ -108,7 +108,7 @@ impl Check {
 pub struct Violation {
     /// Whose log.
     pub policy: String,
-    /// The number of the rule in DESIGN section 3; 0 for the log itself.
+    /// The number of the rule in docs/policy; 0 for the log itself.
     pub rule: u8,
     /// Which of the rule's checks.
     pub check: Check,

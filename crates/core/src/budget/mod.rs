@@ -6,8 +6,8 @@
 //!
 //! What was found to be blocked is remembered until something happens that could unblock it (the
 //! *epoch* ends): GPUs or protections end, a contract is committed, or a ratio crossing is due
-//! ([`wake`]). Within an epoch a submission costs a comparison. This memory changes no result, and a
-//! test plans with and without it.
+//! (`wake`). Within an epoch a submission costs a comparison. This memory changes no result, and
+//! tests play whole runs with and without it.
 
 mod order;
 mod preempt;
@@ -230,6 +230,9 @@ impl BudgetPolicy {
         let (gpus, shape, model) = (spec.gpus, spec.shape, spec.model);
         for &others in ways {
             for (pool, ask) in state.cluster.asks(gpus, shape, model) {
+                if !Self::has_room(state, index, pool) {
+                    continue;
+                }
                 let found = self.place_by_preempting(state, index, pool, ask, others);
                 let found = found.and_then(|start| self.unless_reserved(state, start, others));
                 if found.is_some() {
@@ -240,11 +243,20 @@ impl BudgetPolicy {
         None
     }
 
+    /// Rule 1: whether a contract at a pool's rate has room under the limits of its budget.
+    fn has_room(state: &State, index: WorkloadIx, pool: usize) -> bool {
+        !is_limited(state, state.workload(index).spec.budget)
+            || state.would_be_allocated(index, state.cluster.rate(pool))
+    }
+
     /// Rule 8: a start on idle GPUs.
     fn place_idle(&self, state: &State, index: WorkloadIx, others: Others) -> Option<Decision> {
         let spec = &state.workload(index).spec;
         let mut asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
         let placement = asks.find_map(|(pool, ask)| {
+            if !Self::has_room(state, index, pool) {
+                return None;
+            }
             let how = Use { kind: Self::kind(state, index, ask), others };
             state.cluster.place_idle(pool, ask, |host| self.may_use(state, host, index, how))
         })?;

@@ -5,8 +5,8 @@
 //! programme is tried before anything of a more used one.
 
 use super::queue::{AskKey, AskList, Entry};
-use crate::cluster::Ask;
 use super::{BudgetPolicy, is_limited, least_rate};
+use crate::cluster::Ask;
 use crate::state::{Settings, State};
 use crate::tree::FRACTION_ONE;
 use crate::units::{BudgetIx, HostIx, SpanMs, WorkloadIx};
@@ -181,8 +181,10 @@ impl BudgetPolicy {
     ) -> Option<WorkloadIx> {
         let head = |place: usize| self.first_unallocated(state, place, blocked, idle, tried);
         let waits = |node: BudgetIx| {
-            state.tree.leaves_below(node).any(|place| self.may_be_unallocated(state, place)
-                && head(place).is_some())
+            state
+                .tree
+                .leaves_below(node)
+                .any(|place| self.may_be_unallocated(state, place) && head(place).is_some())
         };
         let now = state.now();
         let leaf =
@@ -220,9 +222,10 @@ impl BudgetPolicy {
                 };
                 let contract = if !funded || limited {
                     let rate = least_rate(state, list.key);
-                    list.contracts.iter().filter(untried).find(|entry| {
-                        !state.would_be_allocated(entry.workload, rate)
-                    })
+                    list.contracts
+                        .iter()
+                        .filter(untried)
+                        .find(|entry| !state.would_be_allocated(entry.workload, rate))
                 } else {
                     None
                 };

@@ -79,7 +79,9 @@ impl Choice {
         (self.allocated.cmp(&other.allocated))
             .then_with(|| self.lost_gpu_ms.cmp(&other.lost_gpu_ms))
             .then_with(|| other.ratio.compare(self.ratio))
-            .then_with(|| (Reverse(self.started), self.tie).cmp(&(Reverse(other.started), other.tie)))
+            .then_with(|| {
+                (Reverse(self.started), self.tie).cmp(&(Reverse(other.started), other.tie))
+            })
     }
 }
 
@@ -172,8 +174,11 @@ impl BudgetPolicy {
             if host.state != crate::cluster::HostState::Up {
                 continue;
             }
-            let levels =
-                if Self::is_debug_host(state, HostIx(at as u32)) { &mut *debug } else { &mut *normal };
+            let levels = if Self::is_debug_host(state, HostIx(at as u32)) {
+                &mut *debug
+            } else {
+                &mut *normal
+            };
             levels[host.pool][available[at] as usize] += 1;
         }
     }
@@ -273,8 +278,7 @@ impl BudgetPolicy {
             .map(|(other, reason)| self.choice(state, other, reason))
             .collect();
         choices.sort_unstable_by(Choice::order);
-        let (placement, victims) =
-            choose(state, pool, ask, &may_use, base, &choices)?;
+        let (placement, victims) = choose(state, pool, ask, &may_use, base, &choices)?;
         let victims: Vec<Victim> = victims
             .into_iter()
             .map(|choice| Victim { workload: choice.workload, reason: choice.reason })

@@ -71,7 +71,6 @@ impl OrderedList {
         self.chunks.is_empty()
     }
 
-
     pub(super) fn insert(&mut self, entry: Entry) {
         self.shortest = self.shortest.min(entry.contract);
         if self.chunks.is_empty() {

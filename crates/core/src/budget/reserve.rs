@@ -44,13 +44,17 @@ impl BudgetPolicy {
             }
             if reservation.until <= state.now() {
                 // Idle GPUs or legal victims elsewhere may disturb fewer; the promise stands behind.
-                let better = self.find_reservation(state, holder, Some(&reservation)).filter(|found| {
-                    let loss = |placement: &Placement| -> u128 {
-                        placement.iter().map(|&(host, _)| Self::loss_on(state, host, state.now())).sum()
-                    };
-                    found.until <= state.now()
-                        && loss(&found.placement) < loss(&reservation.placement)
-                });
+                let better =
+                    self.find_reservation(state, holder, Some(&reservation)).filter(|found| {
+                        let loss = |placement: &Placement| -> u128 {
+                            placement
+                                .iter()
+                                .map(|&(host, _)| Self::loss_on(state, host, state.now()))
+                                .sum()
+                        };
+                        found.until <= state.now()
+                            && loss(&found.placement) < loss(&reservation.placement)
+                    });
                 let decision = self.place(state, holder).or_else(|| {
                     if let Some(better) = better {
                         // As early, and less is lost: the promise holds, on other hosts.
@@ -122,7 +126,8 @@ impl BudgetPolicy {
     /// Rule 7: a reservation keeps its moment, not its hosts. If `placement` could be had but for standing
     /// reservations, and the first of these is as early on other hosts, it moves there.
     pub(super) fn make_way(&self, state: &State, placement: &Placement) -> Option<Decision> {
-        let index = placement.iter().find_map(|&(host, _)| self.reserved[host.at()].checked_sub(1))?;
+        let index =
+            placement.iter().find_map(|&(host, _)| self.reserved[host.at()].checked_sub(1))?;
         let old = &state.reservations[index as usize];
         let found = self.find_without(state, old.holder, Some(old), placement)?;
         (found.until <= old.until).then_some(Decision::Reserve(found))
@@ -206,6 +211,15 @@ impl BudgetPolicy {
             {
                 let from = outlook.frees.len();
                 Self::frees(state, holder, host, &countable, &mut outlook.frees);
+                // A moment further away is no promise that keeps the bound of rule 7.
+                let latest =
+                    state.now() + state.settings.horizon.max(state.settings.reservation_age);
+                while outlook.frees.len() > from
+                    && let Some(late) =
+                        outlook.frees[from..].iter().position(|&(at, _)| at > latest)
+                {
+                    outlook.frees.swap_remove(from + late);
+                }
                 outlook.frees[from..].sort_unstable();
                 outlook.ranges.push((host, from, outlook.frees.len()));
             }
@@ -249,9 +263,8 @@ impl BudgetPolicy {
         for mine in state.tree.path(leaf) {
             let Some(parent) = state.tree.parent(mine) else { break };
             let own = self.ratio(state, mine);
-            let is_above = |theirs: BudgetIx| {
-                own.compare(self.ratio(state, theirs)) == Ordering::Less
-            };
+            let is_above =
+                |theirs: BudgetIx| own.compare(self.ratio(state, theirs)) == Ordering::Less;
             for &theirs in state.tree.children(parent) {
                 if theirs != mine && is_above(theirs) {
                     countable[state.tree.leaves_below(theirs)].fill(Countable::Aged);

@@ -23,7 +23,8 @@ struct Pair {
 impl BudgetPolicy {
     /// The next crossing of any waiting contract against any side that has interruptible work.
     pub(super) fn next_crossing(&self, state: &State) -> TimeMs {
-        let limit = self.known_wakes(state);
+        let known = self.known_wakes(state);
+        let limit = known.min(state.now() + LOOKAHEAD);
         let mut next = TimeMs::NEVER;
         let unreserved = state.reservations.len() < state.settings.reservations as usize;
         for (place, queue) in self.queues.iter().enumerate() {
@@ -47,7 +48,8 @@ impl BudgetPolicy {
                     if !self.is_allowed_now(state, shortest) {
                         next = next.min(self.crossing_of(state, shortest, limit.min(next)));
                     } else {
-                        next = next.min(self.next_longer(state, queue, rate, pair, limit.min(next)));
+                        next =
+                            next.min(self.next_longer(state, queue, rate, pair, limit.min(next)));
                     }
                     if unreserved {
                         // Rule 7: a side comes to count for a reservation when its ratio passes the own.
@@ -96,8 +98,8 @@ impl BudgetPolicy {
         let product = (theirs.used >> by_used) * (mine.allocated >> by_mine);
         let quotient = product / ((theirs.allocated >> by_mine).max(1) + 1);
         let Some(limit) = quotient.checked_shl(by_used) else { return 0 };
-        let margin = mine.allocated / 1_000_000 * u128::from(pair.margin_ppm)
-            + u128::from(pair.margin_ppm);
+        let margin =
+            mine.allocated / 1_000_000 * u128::from(pair.margin_ppm) + u128::from(pair.margin_ppm);
         let limit = limit.saturating_sub(margin).saturating_sub(mine.used) >> 32;
         limit - (limit >> 20)
     }
@@ -116,11 +118,16 @@ impl BudgetPolicy {
         mine.at_least_margin_below(theirs, pair.margin_ppm)
     }
 
+    /// The crossing of a pair up to `limit`; `limit` itself where it may come later, so that it is looked for
+    /// again then; [`TimeMs::NEVER`] where nothing moves the pair any more.
     fn crossing_of(&self, state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
+        if is_still(state, pair) {
+            return TimeMs::NEVER;
+        }
         if self.could_cross(state, pair, limit) {
             first_crossing(state, pair, limit)
         } else {
-            TimeMs::NEVER
+            limit
         }
     }
 
@@ -142,37 +149,34 @@ fn forecast(state: &State, node: BudgetIx, extra: u128, at: TimeMs) -> Ratio {
     state.ledger.usage_ratio_with(node, extra, at)
 }
 
-/// The first moment after now, up to `limit`, at which the pair is allowed; [`TimeMs::NEVER`] if there is
-/// none.
+/// The first moment after now at which the pair is allowed, or `limit` if there is none before it.
 fn first_crossing(state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
     let mut from = state.now();
     while from < limit {
         let to = piece_end(state, pair, from).min(limit);
-        let Some(to) = bounded(from, to) else { return TimeMs::NEVER };
         if let Some(at) = crossing_in_piece(state, pair, from, to) {
             return at;
         }
-        if to.0 - from.0 >= PIECE_MAX.0 && is_still(state, pair) {
-            return TimeMs::NEVER;
-        }
         from = to;
     }
-    TimeMs::NEVER
+    limit
 }
 
-/// Nothing is looked for further ahead in one piece than this: far longer than any lookback in use.
-const PIECE_MAX: SpanMs = SpanMs::hours(24 * 366);
+/// How far ahead a crossing is looked for before the core wakes to look again. Long enough to wake seldom,
+/// short enough that few breakpoints of the lookback leave it meanwhile.
+const LOOKAHEAD: SpanMs = SpanMs::hours(1);
 
-fn bounded(from: TimeMs, to: TimeMs) -> Option<TimeMs> {
-    let to = to.min(from + PIECE_MAX);
-    (to > from).then_some(to)
-}
-
-/// Whether nothing moves the ratios of a pair any more once every tail has passed.
+/// Whether nothing moves the ratios of a pair any more: as much leaves the lookback as enters it, and no
+/// breakpoint is left in it.
 fn is_still(state: &State, pair: Pair) -> bool {
+    let now = state.now();
     [pair.mine, pair.theirs].iter().all(|&node| {
         let account = state.ledger.account(node);
-        account.charged.rate() == state.ledger.protected_units(node)
+        let protected = state.ledger.protected_units(node);
+        protected == 0
+            && account.charged.rate() == account.charged.tail_rate(now)
+            && account.charged.next_tail_change(now).is_none()
+            && account.allocation.next_tail_change(now).is_none()
     })
 }
 

@@ -61,17 +61,17 @@ impl BudgetPolicy {
         let before = |a: BudgetIx, b: BudgetIx| {
             let ratio = |node| self.ratio(state, node);
             let share = |node: BudgetIx| state.tree.node(node).share_micro;
-            ratio(a)
-                .compare(ratio(b))
-                .then_with(|| share(b).cmp(&share(a)))
-                .then_with(|| a.cmp(&b))
+            ratio(a).compare(ratio(b)).then_with(|| share(b).cmp(&share(a))).then_with(|| a.cmp(&b))
                 == Ordering::Less
         };
         let mut ahead = 0;
         for mine in state.tree.path(leaf) {
             let Some(parent) = state.tree.parent(mine) else { break };
             let siblings = state.tree.children(parent).iter().copied();
-            ahead += siblings.filter(|&other| other != mine && before(other, mine)).map(waiting).sum::<u32>();
+            ahead += siblings
+                .filter(|&other| other != mine && before(other, mine))
+                .map(waiting)
+                .sum::<u32>();
         }
         let mine = state.workload(index);
         let order = |other: WorkloadIx| {

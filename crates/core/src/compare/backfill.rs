@@ -1,4 +1,4 @@
-//! `backfill`: first in, first out, with EASY backfilling on declared runtimes ([`super::easy`]).
+//! `backfill`: first in, first out, with EASY backfilling on declared runtimes (`easy`).
 //!
 //! A runtime is `max_runtime`, else `expected_runtime`; work that declares neither never ends, so it may
 //! pass the head only on hosts that the head does not need.

@@ -3,12 +3,12 @@
 //! Sources: `priority_multifactor.c` and `fair_tree.c` of Slurm, "Scheduling Configuration Guide".
 //! Every PriorityCalcPeriod (5 min) the usage of all users decays by its half-life, what ran since is
 //! added, and everybody is ranked anew ([`super::fair_tree`], with the daemon's ties). Jobs are served by
-//! rank, then by submission, in order until one does not fit; the rest is backfilled ([`super::easy`]).
+//! rank, then by submission, in order until one does not fit; the rest is backfilled (`easy`).
 //! Nothing is preempted. Leaves of the budget tree are users, budgets above them accounts.
 //!
 //! Where this differs: fresh usage decays over the whole period in which it accrued, not over the part
 //! of it in which the job ran; backfilling reserves for the first job alone, not for each one it tests
-//! (issue 2 asks for EASY); no age, size or QOS factor, whose weights are 0 by default in Slurm too.
+//! (the same EASY as `backfill`); no age, size or QOS factor, whose weights are 0 by default in Slurm too.
 //!
 //! Invariant: usage and ranks at a moment follow from the events before it, whenever `decide` is called:
 //! every notice first brings the periods up to date that ended before it.

@@ -1,6 +1,6 @@
 //! `levels`: the old world that Bursar replaces.
 //!
-//! Source: issue 2, item 4; no published scheduler is claimed to be exactly this. Every leaf has
+//! No published scheduler is claimed to be exactly this. Every leaf has
 //! a *cap*: its fraction of the GPUs in service, rounded. Work that starts within its team's cap is
 //! protected until it ends, however long that is. Work above the cap starts on idle GPUs only, and any
 //! other team's work within its cap may evict it at any moment, the latest started first. When a team's

@@ -5,12 +5,12 @@
 //! documentation. Budgets are queues, their shares weights, one workload is an application with one
 //! container, and GPUs are the one resource.
 //!
-//! - *Order* ([`Fairness`]): from the root down first the queue that is below its min share (least part
+//! - *Order* (`Fairness`): from the root down first the queue that is below its min share (least part
 //!   of it used), then the one with the least usage / weight; ties: name. In a leaf applications are
 //!   served by submission (all of those that wait use nothing, so the comparator falls through to that);
 //!   one that does not fit is passed.
 //! - *Fair share*: what each queue that has applications gets of its parent's share by weight
-//!   ([`super::water`]). YARN fills over weights, min and max shares of *active* queues; demand, which its
+//!   (`water`). YARN fills over weights, min and max shares of *active* queues; demand, which its
 //!   ancestor filled over, enters when starvation is judged.
 //! - *Preemption* (`resToPreempt`): a leaf that was below its min share for the min share timeout, or below
 //!   the threshold's part of its fair share for the fair share timeout, demand permitting, may preempt up

@@ -2,10 +2,11 @@
 //! late, attempts fail before they run, owners cancel what waits, holds or starts.
 
 use crate::shrink::Fault;
-use crate::world::{Dice, World};
+pub(crate) use crate::world::Dice;
+use crate::world::World;
 use bursar_core::{
-    BudgetIx, BudgetPolicy, Command, Decision, Event, HostIx, HostState, ModelIx, Scheduler, SpanMs, State,
-    Status, Stop, TimeMs, WorkloadIx, WorkloadSpec,
+    BudgetIx, BudgetPolicy, Command, Decision, Event, HostIx, HostState, ModelIx, Scheduler,
+    SpanMs, State, Status, Stop, TimeMs, WorkloadIx, WorkloadSpec,
 };
 use bursar_scenario::{HostEventKind, Scenario};
 use std::collections::BTreeMap;
@@ -53,6 +54,8 @@ struct Drive<'a> {
     late: bool,
 }
 
+/// More decisions than any moment of a small world has.
+const DECISIONS_MAX: usize = 1_000;
 /// More moments than any small world has.
 const MOMENTS_MAX: usize = 20_000;
 
@@ -62,7 +65,8 @@ impl<'a> Drive<'a> {
         let policy = Box::new(BudgetPolicy::new(&state));
         let scheduler = Scheduler::new(state, policy);
         let places = vec![None; scenario.workloads.len()];
-        let mut drive = Self { scenario, scheduler, due: BTreeMap::new(), number: 0, dice, places, late };
+        let mut drive =
+            Self { scenario, scheduler, due: BTreeMap::new(), number: 0, dice, places, late };
         for (index, work) in scenario.workloads.iter().enumerate() {
             drive.expect(work.submit_ms, Due::Submit(index));
             if late && drive.dice.percent(15) {
@@ -103,11 +107,14 @@ impl<'a> Drive<'a> {
             }
             Due::Change(index) => {
                 let change = &self.scenario.budget_changes[index];
-                Some(Event::SharesChanged(vec![(BudgetIx(change.budget as u32), change.share_micro)]))
+                Some(Event::SharesChanged(vec![(
+                    BudgetIx(change.budget as u32),
+                    change.share_micro,
+                )]))
             }
-            Due::Confirm(place, attempt) => {
-                self.is_attempt(place, attempt, &[Status::Starting]).then_some(Event::Started(place))
-            }
+            Due::Confirm(place, attempt) => self
+                .is_attempt(place, attempt, &[Status::Starting])
+                .then_some(Event::Started(place)),
             Due::Gone(place, attempt, stop) => {
                 let on = [Status::Starting, Status::Running, Status::Preempting];
                 self.is_attempt(place, attempt, &on).then_some(Event::Stopped(place, stop))
@@ -130,10 +137,9 @@ impl<'a> Drive<'a> {
             let due = self.due.remove(&(due_ms, number)).expect("it is there");
             let Some(event) = self.event_of(&due) else { continue };
             let shown = format!("{due:?}");
-            let place = self
-                .scheduler
-                .apply(at, event)
-                .map_err(|refusal| Fault::new("drive: refused", format!("{shown} at {at}: {refusal}")))?;
+            let place = self.scheduler.apply(at, event).map_err(|refusal| {
+                Fault::new("drive: refused", format!("{shown} at {at}: {refusal}"))
+            })?;
             if let Due::Submit(index) = due {
                 self.places[index] = place;
             }
@@ -162,7 +168,10 @@ impl<'a> Drive<'a> {
                     self.expect(now_ms + delay / 2, Due::Gone(workload, attempt, Stop::Failed));
                 }
                 self.expect(now_ms + delay, Due::Confirm(workload, attempt));
-                self.expect(now_ms + delay + longest, Due::Gone(workload, attempt, Stop::Completed));
+                self.expect(
+                    now_ms + delay + longest,
+                    Due::Gone(workload, attempt, Stop::Completed),
+                );
             }
             Command::Preempt { workload, attempt, leave_by } => {
                 let at = if self.late { self.dice.range(now_ms, leave_by.0) } else { leave_by.0 };
@@ -172,8 +181,25 @@ impl<'a> Drive<'a> {
         }
     }
 
+    /// A plan has an end.
+    fn comes_to_rest(&self) -> Result<(), Fault> {
+        let mut copy = self.scheduler.clone();
+        let mut last = Vec::new();
+        for _ in 0..DECISIONS_MAX {
+            let Some(decision) = copy.decide() else { return Ok(()) };
+            copy.commit(&decision, &mut |_| {});
+            last.push(decision);
+        }
+        let last = &last[DECISIONS_MAX - 6..];
+        Err(Fault::new(
+            "drive: the plan has no end",
+            format!("at {}: … {last:?}", copy.state().now()),
+        ))
+    }
+
     /// Rule 10: what is planned is what is decided step by step, and then nothing is left to decide.
     fn settle(&mut self, now_ms: u64) -> Result<(), Fault> {
+        self.comes_to_rest()?;
         let plan = self.scheduler.plan();
         if plan != self.scheduler.plan() {
             return Err(Fault::new("drive: two plans", format!("{plan:?}")));
@@ -182,7 +208,10 @@ impl<'a> Drive<'a> {
         for planned in &plan.decisions {
             let decision = self.scheduler.decide();
             if decision.as_ref() != Some(planned) {
-                return Err(Fault::new("drive: another decision", format!("{planned:?}, not {decision:?}")));
+                return Err(Fault::new(
+                    "drive: another decision",
+                    format!("{planned:?}, not {decision:?}"),
+                ));
             }
             check_contracts(self.scheduler.state(), planned)?;
             self.scheduler.commit(planned, &mut |command| commands.push(command));
@@ -211,7 +240,10 @@ impl<'a> Drive<'a> {
                 return Ok(());
             }
             if at_ms < last_ms {
-                return Err(Fault::new("drive: wakes in the past", format!("{at_ms} after {last_ms}")));
+                return Err(Fault::new(
+                    "drive: wakes in the past",
+                    format!("{at_ms} after {last_ms}"),
+                ));
             }
             last_ms = at_ms;
             self.happen(at_ms)?;
@@ -239,7 +271,10 @@ fn check_contracts(state: &State, decision: &Decision) -> Result<(), Fault> {
     for victim in victims {
         let workload = state.workload(victim.workload);
         if workload.protected || workload.status != Status::Running {
-            return Err(Fault::new("drive: a contract is broken", format!("{decision:?}: {workload:?}")));
+            return Err(Fault::new(
+                "drive: a contract is broken",
+                format!("{decision:?}: {workload:?}"),
+            ));
         }
     }
     Ok(())
@@ -247,7 +282,8 @@ fn check_contracts(state: &State, decision: &Decision) -> Result<(), Fault> {
 
 /// The counters of hosts and budgets follow from the attempts.
 fn check_state(state: &State) -> Result<(), Fault> {
-    let fault = |what: &str| Err(Fault::new(format!("drive: {what}"), format!("at {}", state.now())));
+    let fault =
+        |what: &str| Err(Fault::new(format!("drive: {what}"), format!("at {}", state.now())));
     for host in state.cluster.hosts() {
         let runs: u32 = host.runs.iter().map(|&(_, gpus)| gpus).sum();
         let of = |wanted: &dyn Fn(WorkloadIx) -> bool| -> u32 {
@@ -266,7 +302,9 @@ fn check_state(state: &State) -> Result<(), Fault> {
         if host.unallocated != of(&free) {
             return fault("unallocated GPUs");
         }
-        if matches!(host.state, HostState::Down | HostState::Drained) && host.used + host.starting > 0 {
+        if matches!(host.state, HostState::Down | HostState::Drained)
+            && host.used + host.starting > 0
+        {
             return fault("work on a host out of service");
         }
     }
@@ -282,7 +320,9 @@ fn check_state(state: &State) -> Result<(), Fault> {
     }
     let interruptible = |leaf: BudgetIx| -> u32 {
         let list = state.takeable().iter().map(|&index| state.workload(index));
-        list.filter(|work| work.allocated && work.spec.budget == leaf).map(|work| work.spec.gpus).sum()
+        list.filter(|work| work.allocated && work.spec.budget == leaf)
+            .map(|work| work.spec.gpus)
+            .sum()
     };
     for &leaf in state.tree.leaves() {
         if state.ledger.account(leaf).interruptible_gpus != interruptible(leaf) {
@@ -291,13 +331,18 @@ fn check_state(state: &State) -> Result<(), Fault> {
     }
     let occupancy = state.occupancy();
     let all: u64 = state.cluster.hosts().iter().map(|host| u64::from(host.spec.gpus)).sum();
-    let sum = occupancy.allocated + occupancy.unallocated + occupancy.idle + occupancy.out_of_service;
+    let sum =
+        occupancy.allocated + occupancy.unallocated + occupancy.idle + occupancy.out_of_service;
     if sum != all { fault("occupancy") } else { Ok(()) }
+}
+
+pub(crate) fn drive_scenario(scenario: &Scenario, dice: Dice, late: bool) -> Result<(), Fault> {
+    Drive::new(scenario, dice, late).play()
 }
 
 fn drive(world: &World, late: bool) -> Result<(), Fault> {
     let scenario = world.scenario().map_err(|error| Fault::new("world", error))?;
-    Drive::new(&scenario, Dice::new(world.works.len() as u64), late).play()
+    drive_scenario(&scenario, Dice::new(world.works.len() as u64), late)
 }
 
 /// The plan is what is committed, with an engine that does as it is told at once.

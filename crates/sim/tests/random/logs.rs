@@ -14,14 +14,44 @@ pub(crate) fn play(scenario: &Scenario, policy: &str) -> Result<Played, Fault> {
     play_with(scenario, policy, RunOptions::default())
 }
 
-pub(crate) fn play_with(scenario: &Scenario, policy: &str, options: RunOptions<'_>) -> Result<Played, Fault> {
-    let mut log = Vec::new();
+/// A log that a small world never fills: a run that writes on and on comes to an end.
+struct Bounded(Vec<u8>);
+
+/// Four days: ten times the span in which small worlds get their work.
+const UNTIL_MS: u64 = 4 * 86_400_000;
+const LOG_BYTES_MAX: usize = 8 << 20;
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() > LOG_BYTES_MAX {
+            let end = self.0.len() - 2_000;
+            let end = String::from_utf8_lossy(&self.0[end..]).into_owned();
+            return Err(std::io::Error::other(format!("the log has no end: {end}")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) fn play_with(
+    scenario: &Scenario,
+    policy: &str,
+    options: RunOptions<'_>,
+) -> Result<Played, Fault> {
+    // Work that is swapped out before it has saved anything begins anew for ever, by the rules.
+    let options = RunOptions { until_ms: options.until_ms.or(Some(UNTIL_MS)), ..options };
+    let mut log = Bounded(Vec::new());
     let outcome = run(scenario, policy, options, EventSink::Json(&mut log)).map_err(|error| {
         let kind = error.to_string();
-        let kind = kind.split_whitespace().filter(|word| word.chars().all(char::is_alphabetic));
+        let kind =
+            kind.split_whitespace().take(8).filter(|word| word.chars().all(char::is_alphabetic));
         Fault::new(format!("run error: {}", kind.collect::<Vec<_>>().join(" ")), error.to_string())
     })?;
-    Ok(Played { log: String::from_utf8(log).expect("the log is text"), outcome })
+    Ok(Played { log: String::from_utf8(log.0).expect("the log is text"), outcome })
 }
 
 impl Played {

@@ -59,7 +59,10 @@ fn show() {
     let scenario = bursar_scenario::load_path(file.as_ref(), &[]).expect("a scenario");
     let played = logs::play(&scenario, &policy).expect("it runs");
     print!("{}", played.log);
-    let report = bursar_verify::verify(std::io::Cursor::new(&played.log), &scenario).expect("it reads");
+    let found = drive::drive_scenario(&scenario, drive::Dice::new(1), false);
+    println!("driven: {found:?}");
+    let report =
+        bursar_verify::verify(std::io::Cursor::new(&played.log), &scenario).expect("it reads");
     println!("{report}");
 }
 
@@ -70,8 +73,11 @@ fn hunt() {
     let seeds = variable("BURSAR_SEEDS").unwrap_or_else(|| "0..1000".into());
     let (from, to) = seeds.split_once("..").expect("a range");
     let (from, to): (u64, u64) = (from.parse().expect("a seed"), to.parse().expect("a seed"));
-    let number = |name: &str, default: u64| variable(name).map_or(default, |text| text.parse().expect("a number"));
-    let size = Size { hosts_max: number("BURSAR_HOSTS", 10), works_max: number("BURSAR_WORKS", 60) };
+    let number = |name: &str, default: u64| {
+        variable(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let size =
+        Size { hosts_max: number("BURSAR_HOSTS", 10), works_max: number("BURSAR_WORKS", 60) };
     let only = variable("BURSAR_ONLY");
     let mut found: BTreeMap<String, (u64, String)> = BTreeMap::new();
     for seed in from..to {

@@ -24,7 +24,10 @@ fn close(name: &str, expected: f64, found: f64) -> Result<(), Fault> {
     if (expected - found).abs() <= slack {
         return Ok(());
     }
-    Err(Fault::new(format!("metric {name}"), format!("{expected} from the log, {found} in the summary")))
+    Err(Fault::new(
+        format!("metric {name}"),
+        format!("{expected} from the log, {found} in the summary"),
+    ))
 }
 
 fn quantile(sorted: &[u64], percent: usize) -> f64 {
@@ -35,7 +38,8 @@ fn quantile(sorted: &[u64], percent: usize) -> f64 {
 impl Books {
     fn stop(&mut self, scenario: &Scenario, id: &str, at: u64) {
         let Some((started, allocated, milli_rate)) = self.running.remove(id) else { return };
-        let work = scenario.workloads.iter().find(|work| &*work.id == id).expect("it is in the scenario");
+        let work =
+            scenario.workloads.iter().find(|work| &*work.id == id).expect("it is in the scenario");
         let gpu_ms = u128::from(at - started) * u128::from(work.gpus);
         self.occupied_gpu_ms += gpu_ms;
         if !allocated {
@@ -68,7 +72,8 @@ impl Books {
                 }
                 "started" => {
                     let host = line["placement"][0]["host"].as_str().expect("a host");
-                    let host = scenario.hosts.iter().find(|other| other.name == host).expect("known");
+                    let host =
+                        scenario.hosts.iter().find(|other| other.name == host).expect("known");
                     let rate = u128::from(scenario.models[host.model].rate_milli);
                     let allocated = line["allocated"].as_bool().expect("a class");
                     let waited = at - self.queued.remove(&id).expect("it waited");
@@ -124,7 +129,9 @@ pub(crate) fn compare(scenario: &Scenario, played: &Played) -> Result<(), Fault>
         all.sort_unstable();
         let Some(found) = given.classes.get("all") else { continue };
         close(name, all.len() as f64, found.count as f64)?;
-        for (percent, figure) in [(50, found.p50), (90, found.p90), (99, found.p99), (100, found.max)] {
+        for (percent, figure) in
+            [(50, found.p50), (90, found.p90), (99, found.p99), (100, found.max)]
+        {
             close(name, quantile(&all, percent), figure)?;
         }
     }

@@ -7,7 +7,7 @@ use bursar_core::{Event, Scheduler, TimeMs, WorkloadIx};
 use bursar_scenario::Scenario;
 use bursar_sim::RunOptions;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::sync::{Arc, Mutex};
 
@@ -26,12 +26,17 @@ pub(crate) fn verified(world: &World) -> Result<(), Fault> {
     let report = bursar_verify::verify(Cursor::new(&played.log), &scenario)
         .map_err(|error| Fault::new("unreadable log", error.to_string()))?;
     if let Some(first) = report.violations.first() {
-        return Err(Fault::new(format!("rule {}: {:?}", first.rule, first.check), first.to_string()));
+        return Err(Fault::new(
+            format!("rule {}: {:?}", first.rule, first.check),
+            first.to_string(),
+        ));
     }
     let summary = &played.outcome.summary;
     ensure(summary.conservation_exact, "conservation", String::new)?;
     ensure(summary.breaches["scheduler"] == 0, "breach", || format!("{:?}", summary.breaches))?;
-    ensure(summary.reservations.missed == 0, "promise missed", || format!("{:?}", summary.reservations))
+    ensure(summary.reservations.missed == 0, "promise missed", || {
+        format!("{:?}", summary.reservations)
+    })
 }
 
 /// Rule 10: once a moment is at rest, planning again changes nothing.
@@ -60,7 +65,8 @@ pub(crate) fn restful(world: &World) -> Result<(), Fault> {
 pub(crate) fn forgetful_is_same(world: &World) -> Result<(), Fault> {
     let scenario = scenario_of(world)?;
     let with = play(&scenario, "budget")?.log;
-    let without = play(&scenario, "budget-forgetful")?.log.replace("\"budget-forgetful\"", "\"budget\"");
+    let without =
+        play(&scenario, "budget-forgetful")?.log.replace("\"budget-forgetful\"", "\"budget\"");
     let lines = |log: &'_ str| log.lines().map(String::from).collect::<Vec<_>>();
     match first_difference(&lines(&with), &lines(&without)) {
         Some(difference) => Err(Fault::new("memory changes the log", difference)),
@@ -74,7 +80,8 @@ fn plan_later(before: &Scheduler, at_ms: u64) -> Option<String> {
     copy.apply(TimeMs(at_ms), Event::Tick).expect("time may pass");
     let plan = copy.plan();
     let since = before.state().now().0;
-    (!plan.decisions.is_empty()).then(|| format!("rests at {since} ms, yet at {at_ms} ms: {plan:?}"))
+    (!plan.decisions.is_empty())
+        .then(|| format!("rests at {since} ms, yet at {at_ms} ms: {plan:?}"))
 }
 
 /// Looks at what a policy without memory would do between two moments of a run.
@@ -116,7 +123,8 @@ pub(crate) fn nothing_between(world: &World) -> Result<(), Fault> {
         && played.outcome.summary.unfinished > 0
     {
         let now = end.state().now().0;
-        let later = [1, 10, 60, 600, 3_600, 14_400, 86_400, 864_000].map(|seconds| now + seconds * 1_000);
+        let later =
+            [1, 10, 60, 600, 3_600, 14_400, 86_400, 864_000].map(|seconds| now + seconds * 1_000);
         if let Some(what) = later.into_iter().find_map(|at| plan_later(end, at)) {
             return Err(Fault::new("waits for ever", what));
         }
@@ -186,7 +194,8 @@ pub(crate) fn names_are_mirrored(world: &World) -> Result<(), Fault> {
     let parts: Vec<String> =
         world.budgets.iter().flat_map(|budget| budget.path.split('/').map(String::from)).collect();
     let parts = renaming(&parts, dice);
-    let path = |path: &str| path.split('/').map(|part| parts[part].as_str()).collect::<Vec<_>>().join("/");
+    let path =
+        |path: &str| path.split('/').map(|part| parts[part].as_str()).collect::<Vec<_>>().join("/");
     let mut renamed = world.clone();
     for work in &mut renamed.works {
         (work.id, work.budget) = (ids[&work.id].clone(), path(&work.budget));
@@ -238,7 +247,9 @@ pub(crate) fn all_policies_end(world: &World) -> Result<(), Fault> {
         let summary = &played.outcome.summary;
         ensure(summary.conservation_exact, &format!("{policy}: conservation"), String::new)?;
         let lines = played.lines();
-        let count = |names: &[&str]| lines.iter().filter(|line| names.contains(&event(line))).count() as u64;
+        let count = |names: &[&str]| {
+            lines.iter().filter(|line| names.contains(&event(line))).count() as u64
+        };
         let ends = lines.iter().filter(|line| event(line) == "host_failed");
         let resumable = |line: &&Value| {
             let id = line["workload"].as_str().expect("an id");
@@ -247,7 +258,8 @@ pub(crate) fn all_policies_end(world: &World) -> Result<(), Fault> {
         let ended = count(&["completed", "failed", "cancelled", "terminated"])
             + ends.filter(|line| !resumable(line)).count() as u64;
         let all = scenario.workloads.len() as u64;
-        let sum = ended + summary.unfinished + count(&["refused"]);
+        let late = all - count(&["submitted", "refused"]);
+        let sum = ended + summary.unfinished + count(&["refused"]) + late;
         ensure(sum == all, &format!("{policy}: lost workloads"), || format!("{sum} of {all}"))?;
         let report = bursar_verify::verify(Cursor::new(&played.log), &scenario)
             .map_err(|error| Fault::new(format!("{policy}: unreadable log"), error.to_string()))?;
@@ -266,6 +278,7 @@ pub(crate) fn nobody_is_forgotten(world: &World) -> Result<(), Fault> {
         let played = play(&scenario, policy)?;
         let mut up: BTreeMap<&str, bool> =
             scenario.hosts.iter().map(|host| (host.name.as_str(), true)).collect();
+        let mut running: BTreeSet<String> = BTreeSet::new();
         let mut waits: BTreeMap<String, bool> = BTreeMap::new();
         for line in played.lines() {
             if let Some(host) = line["host"].as_str() {
@@ -281,17 +294,28 @@ pub(crate) fn nobody_is_forgotten(world: &World) -> Result<(), Fault> {
                     "started" | "refused" => waits.insert(id.into(), false),
                     _ => None,
                 };
+                match event(&line) {
+                    "started" => running.insert(id.into()),
+                    "submitted" | "refused" | "protection_ended" | "preempted" | "reserved" | "unreserved" => false,
+                    _ => running.remove(id),
+                };
             }
         }
+        if !running.is_empty() {
+            continue;
+        }
         let normal = scenario.hosts.len() - scenario.settings.debug_hosts as usize;
-        for work in scenario.workloads.iter().filter(|work| waits[&*work.id]) {
-            let single = work.shape.is_none() && scenario.hosts.iter().any(|host| host.gpus >= work.gpus);
+        for work in scenario.workloads.iter().filter(|work| waits.get(&*work.id) == Some(&true)) {
+            let single =
+                work.shape.is_none() && scenario.hosts.iter().any(|host| host.gpus >= work.gpus);
             let fits = scenario.hosts.iter().any(|pool| {
                 let usable = scenario.hosts[..normal].iter().filter(|host| {
                     up[host.name.as_str()] && (host.gpus, host.model) == (pool.gpus, pool.model)
                 });
-                let (count, allowed) =
-                    (usable.count() as u32, work.model.is_none_or(|model| model as usize == pool.model));
+                let (count, allowed) = (
+                    usable.count() as u32,
+                    work.model.is_none_or(|model| model as usize == pool.model),
+                );
                 let (each, hosts) = match work.shape {
                     Some((hosts, each)) => (each, hosts),
                     None if single => (work.gpus, 1),

@@ -30,7 +30,8 @@ pub(crate) fn check(property: Property, world: &World) -> Result<(), Fault> {
     QUIET.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let place = info.location().map_or(String::new(), |at| format!("{}:{}", at.file(), at.line()));
+            let place =
+                info.location().map_or(String::new(), |at| format!("{}:{}", at.file(), at.line()));
             let inside = std::thread::current().name() == Some("main") || place.contains("tests/");
             PANIC.with(|last| *last.borrow_mut() = format!("{place}: {info}"));
             if inside {
@@ -46,7 +47,7 @@ pub(crate) fn check(property: Property, world: &World) -> Result<(), Fault> {
 }
 
 /// Tries of one shrinking; each is one run of the property.
-const TRIES_MAX: usize = 1_500;
+const TRIES_MAX: usize = 2_500;
 
 struct Shrinker {
     property: Property,

@@ -174,7 +174,9 @@ impl World {
         let settings = &self.settings;
         let grained = |seconds: u64| (seconds / mood.grain * mood.grain).max(mood.grain);
         let leaves = self.leaves();
-        let model = dice.percent(25).then(|| self.hosts[dice.range(0, self.hosts.len() as u64 - 1) as usize].model);
+        let model = dice
+            .percent(25)
+            .then(|| self.hosts[dice.range(0, self.hosts.len() as u64 - 1) as usize].model);
         // The largest gang of one pool.
         let pools = self.hosts.iter().filter(|host| model.is_none_or(|model| host.model == model));
         let largest = pools
@@ -190,7 +192,10 @@ impl World {
             7 => largest.1,
             _ => dice.range(1, largest.0),
         };
-        let shape = (dice.percent(10) && gpus % 2 == 0 && largest.0 >= 2 * largest.1 && gpus / 2 <= largest.1)
+        let shape = (dice.percent(10)
+            && gpus % 2 == 0
+            && largest.0 >= 2 * largest.1
+            && gpus / 2 <= largest.1)
             .then_some((2, gpus / 2));
         let min_runtime = match dice.range(0, 9) {
             0 | 1 => 0,
@@ -267,15 +272,26 @@ impl World {
         let mut text = String::from("cluster:\n  hosts:\n");
         let out = &mut text;
         for Host { name, gpus, model, domain } in &self.hosts {
-            let _ = writeln!(out, "    - {{count: 1, gpus: {gpus}, model: {model}, name: {name}, domain: d{domain}}}");
+            let _ = writeln!(
+                out,
+                "    - {{count: 1, gpus: {gpus}, model: {model}, name: {name}, domain: d{domain}}}"
+            );
         }
         if self.hosts.iter().any(|host| host.model == "b") {
             let _ = writeln!(out, "  rates: {{b: {}}}", self.rate_of_b);
         }
         text.push_str("budgets:\n");
         self.write_budgets(&mut text, "", 1);
-        let Settings { lookback, horizon, grace, margin, startup, reservations, reservation_age, debug_hosts } =
-            &self.settings;
+        let Settings {
+            lookback,
+            horizon,
+            grace,
+            margin,
+            startup,
+            reservations,
+            reservation_age,
+            debug_hosts,
+        } = &self.settings;
         let _ = writeln!(
             text,
             "settings: {{lookback: {lookback}s, horizon: {horizon}s, grace: {grace}s, margin: {margin}, startup: {startup}s, reservations: {reservations}, reservation_age: {reservation_age}s, debug_hosts: {debug_hosts}}}"
@@ -306,7 +322,8 @@ impl World {
                 continue;
             }
             let indent = "  ".repeat(2 * depth - 1);
-            let limit = limit_hours.map_or(String::new(), |hours| format!("{indent}  limit: {hours}\n"));
+            let limit =
+                limit_hours.map_or(String::new(), |hours| format!("{indent}  limit: {hours}\n"));
             let _ = write!(out, "{indent}\"{name}\":\n{indent}  share: {share}\n{limit}");
             let below = format!("{path}/");
             if self.budgets.iter().any(|other| other.path.starts_with(&below)) {
@@ -373,7 +390,11 @@ fn draw_budgets(dice: &mut Dice) -> Vec<Budget> {
         }
         for middle in 0..dice.range(1, 3) {
             let path = format!("{path}/q{middle}");
-            budgets.push(Budget { path: path.clone(), share: share(dice), limit_hours: limit(dice) });
+            budgets.push(Budget {
+                path: path.clone(),
+                share: share(dice),
+                limit_hours: limit(dice),
+            });
             if depth < 3 || dice.percent(50) {
                 continue;
             }

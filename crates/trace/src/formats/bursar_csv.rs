@@ -1,4 +1,4 @@
-//! Our own workload CSV (DESIGN.md section 6): what a person writes, and what `write_csv` gives.
+//! Our own workload CSV (docs/formats.md): what a person writes, and what `write_csv` gives.
 
 use jiff::tz::TimeZone;
 

@@ -1,0 +1,278 @@
+//! The command line: every verb with its flags, examples and exit codes.
+//!
+//! Absent on purpose: any checking that needs a file. What can be refused from the words alone is
+//! refused here; the verbs do the rest.
+
+mod compare;
+mod trace;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use std::path::PathBuf;
+
+pub(crate) use compare::CompareArgs;
+pub(crate) use trace::{ConvertArgs, DescribeArgs, ReadArgs, TraceVerb};
+
+/// The treasurer of a GPU cluster: decides by budgets, simulates it, explains it.
+#[derive(Debug, Parser)]
+#[command(name = "bursar", version, about, max_term_width = 100, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Play a scenario under one or more policies and compare them.
+    Simulate(Box<SimulateArgs>),
+    /// Tell why one workload waited, started and was stopped, moment by moment.
+    Explain(ExplainArgs),
+    /// Check an event log against the rules, independently of what made it.
+    Verify(VerifyArgs),
+    /// Look into job histories, and convert them.
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Trace(TraceVerb),
+    /// List the policies.
+    Policies(PoliciesArgs),
+    /// Print a completion script for a shell.
+    Completions(CompletionsArgs),
+    /// Write manual pages into a folder.
+    Man(ManArgs),
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, 1 a fault on the way, 2 bad input (nothing is written), 3 a log that breaks the
+rules (verify), 70 a fault of Bursar's, 130 interrupted (nothing is written).";
+
+const SIMULATE_HELP: &str = "\
+Examples:
+  bursar simulate scenarios/lab.yaml
+  bursar simulate scenarios/lab.yaml --policy budget --policy levels
+  bursar simulate lab.yaml --set horizon=4h --set seed=7 --summary summary.json --html report.html
+  bursar simulate lab.yaml --sweep lookback=1d,3d,7d,14d --sweep horizon=2h,4h,8h
+
+Exit codes: 0 done, 1 a fault on the way, 2 bad input (nothing is written), 130 interrupted (nothing is
+written).";
+
+/// What `simulate` takes.
+#[derive(Debug, Args)]
+#[command(after_help = SIMULATE_HELP)]
+pub(crate) struct SimulateArgs {
+    /// The scenario (YAML; docs/formats.md).
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) scenario: PathBuf,
+    /// A policy to play; repeat it to compare. `bursar policies` lists them.
+    #[arg(long = "policy", value_name = "P", default_value = "budget", value_parser = policy_name)]
+    pub(crate) policies: Vec<String>,
+    /// Override a setting of the scenario, or its seed.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) overrides: Vec<(String, String)>,
+    /// Play every combination of these values, one row each.
+    #[arg(long = "sweep", value_name = "KEY=V1,V2", value_parser = sweep,
+          conflicts_with_all = ["events", "html"])]
+    pub(crate) sweeps: Vec<Sweep>,
+    /// End the run, and the span of the metrics, at this moment (such as 14d).
+    #[arg(long, value_name = "TIME", value_parser = moment_ms)]
+    pub(crate) until: Option<u64>,
+    /// Write all metrics as JSON.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) summary: Option<PathBuf>,
+    /// Write everything that happens, one JSON object per line.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) events: Option<PathBuf>,
+    /// Write pictures as one self-contained page.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
+    /// Print the metrics as JSON instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) compare: CompareArgs,
+}
+
+/// One key of a grid, and its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sweep {
+    /// A setting of the scenario, or `seed`.
+    pub(crate) key: String,
+    /// In the order given.
+    pub(crate) values: Vec<String>,
+}
+
+const EXPLAIN_HELP: &str = "\
+Examples:
+  bursar explain scenarios/lab.yaml --workload vision-video.mid.00042
+  bursar explain scenarios/lab.yaml --workload vision-video.mid.00042 --at 3d2h
+  bursar explain lab.yaml --workload run-7 --policy levels --json
+
+Times are counted from the scenario's start. A wait is told when its rule changes, a promised moment
+moves or an expected one moves by much, not whenever a number in it does.
+
+Exit codes: 0 done, 1 a fault on the way, 2 bad input (no such workload, too), 130 interrupted.";
+
+/// What `explain` takes.
+#[derive(Debug, Args)]
+#[command(after_help = EXPLAIN_HELP)]
+pub(crate) struct ExplainArgs {
+    /// The scenario (YAML; docs/formats.md).
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) scenario: PathBuf,
+    /// The workload.
+    #[arg(long, value_name = "ID")]
+    pub(crate) workload: String,
+    /// The policy that decides.
+    #[arg(long, value_name = "P", default_value = "budget", value_parser = policy_name)]
+    pub(crate) policy: String,
+    /// Tell only how it stands at this moment (such as 3d2h, or 3d 02:00:00).
+    #[arg(long, value_name = "TIME", value_parser = moment_ms)]
+    pub(crate) at: Option<u64>,
+    /// Override a setting of the scenario, or its seed.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) overrides: Vec<(String, String)>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) compare: CompareArgs,
+}
+
+const VERIFY_HELP: &str = "\
+Examples:
+  bursar simulate lab.yaml --events events.jsonl && bursar verify events.jsonl lab.yaml
+  bursar verify events.jsonl lab.yaml --set horizon=4h   (what was set for the simulation)
+  bursar verify - lab.yaml < events.jsonl
+
+Exit codes: 0 the rules were kept, 1 a fault on the way, 2 bad input, 3 at least one violation.";
+
+/// What `verify` takes.
+#[derive(Debug, Args)]
+#[command(after_help = VERIFY_HELP)]
+pub(crate) struct VerifyArgs {
+    /// The event log (JSON lines); `-` for standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) events: PathBuf,
+    /// The scenario that it came from.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) scenario: PathBuf,
+    /// Override a setting of the scenario, or its seed, as the simulation did.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) overrides: Vec<(String, String)>,
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What `policies` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  bursar policies\n  bursar policies --json\n\nExit codes: 0 done."
+)]
+pub(crate) struct PoliciesArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  bursar completions bash > ~/.local/share/bash-completion/completions/bursar
+  bursar completions zsh > ~/.zfunc/_bursar
+  bursar completions fish > ~/.config/fish/completions/bursar.fish
+
+Exit codes: 0 done, 2 no such shell.";
+
+/// What `completions` takes.
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_HELP)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// What `man` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  bursar man ~/.local/share/man/man1\n\n\
+                        Exit codes: 0 done, 2 the folder cannot be written.")]
+pub(crate) struct ManArgs {
+    /// The folder; made if it does not exist.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) folder: PathBuf,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=').map(|(key, value)| (key.trim(), value.trim())) {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+            Ok((key.to_owned(), value.to_owned()))
+        }
+        _ => Err("not KEY=VALUE, such as horizon=4h".to_owned()),
+    }
+}
+
+fn sweep(text: &str) -> Result<Sweep, String> {
+    let (key, list) = key_value(text).map_err(|_| "not KEY=V1,V2, such as horizon=2h,4h")?;
+    let values: Vec<String> = list.split(',').map(|value| value.trim().to_owned()).collect();
+    if values.iter().any(String::is_empty) {
+        return Err("an empty value between commas".to_owned());
+    }
+    match values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)) {
+        Some((_, twice)) => Err(format!("the value {twice} stands there twice")),
+        None => Ok(Sweep { key, values }),
+    }
+}
+
+/// The name of a policy that exists.
+fn policy_name(text: &str) -> Result<String, String> {
+    // Not in the list that people see: what `budget` is tested against.
+    let known = bursar_core::compare::NAMES;
+    if known.contains(&text) || text == "budget-forgetful" {
+        return Ok(text.to_owned());
+    }
+    Err(format!("there is no such policy; choose from {}", known.join(", ")))
+}
+
+pub(crate) fn duration_ms(text: &str) -> Result<u64, String> {
+    bursar_trace::parse_duration_ms(text)
+}
+
+/// A moment as a duration since the start (`3d2h`), or as it is printed (`3d 02:00:00`).
+pub(crate) fn moment_ms(text: &str) -> Result<u64, String> {
+    let (days, clock) = match text.split_once("d ") {
+        Some((days, clock)) => (days, clock),
+        None => ("0", text),
+    };
+    let parts: Vec<&str> = clock.split(':').collect();
+    let [hours, minutes, seconds] = parts[..] else { return duration_ms(text) };
+    duration_ms(&format!("{days}d{hours}h{minutes}m{seconds}s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn moments_are_read_as_they_are_printed() {
+        assert_eq!(moment_ms("2d3h"), Ok(183_600_000));
+        assert_eq!(moment_ms("2d 03:15:01.500"), Ok(184_501_500));
+        assert_eq!(moment_ms("00:00:09"), Ok(9_000));
+        assert!(moment_ms("2d 03:15").is_err() && moment_ms("soon").is_err());
+    }
+
+    #[test]
+    fn grids() {
+        let good = sweep("horizon = 2h, 4h").unwrap();
+        assert_eq!((good.key.as_str(), good.values.len()), ("horizon", 2));
+        assert!(sweep("horizon=2h,,4h").is_err() && sweep("horizon=2h,2h").is_err());
+        assert!(sweep("horizon").is_err() && sweep("=2h").is_err());
+    }
+}

@@ -1,0 +1,66 @@
+//! What a shell needs: the list of policies, completions, manual pages.
+
+use crate::args::{Cli, CompletionsArgs, ManArgs, PoliciesArgs};
+use crate::failure::Failure;
+use crate::shown::{note, say, say_raw};
+use clap::CommandFactory;
+use std::collections::BTreeMap;
+
+/// What a policy does, in one line.
+fn about(policy: &str) -> &'static str {
+    match policy {
+        "budget" => "GPU-time budgets, contracts and promises; the default",
+        "fifo" => "first come, first served; nobody passes the head of the queue",
+        "backfill" => "first come, first served with EASY backfilling on declared max_runtime",
+        "sjf" => "shortest job first, knowing every runtime; nobody passes the head of the queue",
+        "levels" => "a cap of protected GPUs per team; all work above it may be preempted",
+        "fair-tree" => "Slurm's Fair Tree on decayed usage, with backfilling (--half-life)",
+        "yarn-fair" => "Hadoop YARN's Fair Scheduler with preemption (--yarn-...)",
+        _ => "",
+    }
+}
+
+/// Lists the policies, the default first.
+pub(crate) fn policies(args: &PoliciesArgs) -> Result<(), Failure> {
+    let names = bursar_core::compare::NAMES;
+    if args.json {
+        let list: Vec<BTreeMap<&str, &str>> = names
+            .iter()
+            .map(|name| BTreeMap::from([("name", *name), ("about", about(name))]))
+            .collect();
+        say(&(serde_json::to_string_pretty(&list).map_err(Failure::fault)? + "\n"));
+    } else {
+        names.iter().for_each(|name| say(&format!("{name:<11}{}\n", about(name))));
+    }
+    Ok(())
+}
+
+/// Prints a completion script.
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "bursar", &mut script);
+    say_raw(&String::from_utf8_lossy(&script));
+    Ok(())
+}
+
+/// Writes a manual page per verb.
+pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
+    let folder = &args.folder;
+    let cannot = |error| Failure::Input(format!("cannot write {}: {error}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(cannot)?;
+    clap_mangen::generate_to(Cli::command(), folder).map_err(cannot)?;
+    note(&format!("wrote manual pages to {}", folder.display()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_told_about() {
+        for name in bursar_core::compare::NAMES {
+            assert!(!about(name).is_empty(), "{name}");
+        }
+    }
+}

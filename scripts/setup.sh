@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Installs what building and testing need, if it is not there. demo.sh and test.sh call it.
+#
+#   scripts/setup.sh          what building needs
+#   scripts/setup.sh --tests  what the tests need, too
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+section "set-up"
+need_c_compiler
+need_rust
+case "${1:-}" in
+'') ;;
+--tests)
+    for component in rustfmt clippy; do
+        cargo "${component/rust/}" --version >/dev/null 2>&1 \
+            || run rustup component add "$component"
+    done
+    need_cargo_deny
+    ;;
+*) die "setup.sh: unknown argument $1" ;;
+esac

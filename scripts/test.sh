@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Sets everything up and runs every check of this repository. CI runs this and nothing else.
+# It stops at the first check that fails; the last line says how it went.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+scripts/setup.sh --tests
+begun=$SECONDS
+
+section "format"
+run cargo fmt --all --check
+
+section "lints"
+run cargo clippy --workspace --all-targets --locked -- -D warnings
+
+section "dependencies"
+# Known faults are looked up in a database that is fetched; the other checks need no network.
+if timeout 180 cargo deny fetch db </dev/null >/dev/null 2>&1; then
+    run cargo deny --locked check
+else
+    note "the database of known faults cannot be reached: checking all but that"
+    run cargo deny --locked check bans licenses sources
+fi
+
+section "documentation"
+RUSTDOCFLAGS="-D warnings" run cargo doc --workspace --no-deps --locked --quiet
+
+section "tests"
+if cargo nextest --version >/dev/null 2>&1; then
+    run cargo nextest run --workspace --locked --no-fail-fast
+else
+    run cargo test --workspace --locked --lib --bins --tests --examples --no-fail-fast --quiet
+fi
+
+section "examples in the documentation"
+run cargo test --workspace --locked --doc --quiet
+
+if [ -x scripts/acceptance.sh ]; then
+    section "acceptance"
+    run scripts/acceptance.sh
+fi
+
+printf '\nPASSED: all checks, in %d min %d s\n' $(((SECONDS - begun) / 60)) $(((SECONDS - begun) % 60))
