@@ -64,7 +64,9 @@ fn metrics(policies: &[PolicySummary]) -> String {
         ("goodput", |p| percent(p.goodput)),
         ("preemptions", |p| p.preemptions.total.to_string()),
         ("  of allocated work", |p| p.preemptions.allocated.to_string()),
-        ("lost GPU-hours", |p| format!("{:.0}", p.lost_gpu_seconds / 3_600.0)),
+        ("lost GPU-hours", |p| {
+            format!("{:.0}", p.lost_share * (p.gpu_hours.allocated + p.gpu_hours.unallocated))
+        }),
         ("  share of occupied", |p| percent(p.lost_share)),
         ("contracts broken", |p| (p.breaches["scheduler"] + p.breaches["operator"]).to_string()),
         ("  by failed hosts", |p| p.breaches["host_failure"].to_string()),
@@ -107,6 +109,7 @@ fn waits(policies: &[PolicySummary]) -> String {
         }
         let name = match class {
             "debug" | "all" | "unallocated" => class.to_owned(),
+            "1" => "1 GPU".to_owned(),
             size => format!("{size} GPUs"),
         };
         let values = policies.iter().map(|policy| quantiles(policy.first_waits.classes.get(class)));

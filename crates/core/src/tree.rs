@@ -4,6 +4,7 @@ use crate::units::BudgetIx;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// The common denominator of all fractions.
 pub const FRACTION_ONE: u64 = 1 << 32;
@@ -82,7 +83,8 @@ impl Tree {
         self.round_fractions();
     }
 
-    /// Rounds all leaves once, by largest remainder (ties: larger fraction, then path), to the common
+    /// Rounds all leaves once, by largest remainder (ties: larger fraction, then the
+    /// order of the tree), to the common
     /// denominator; a node's fraction is the sum of its leaves' (rule 3). The exact fractions are
     /// carried to 2^-64 on the way down, far below half a step of the result.
     fn round_fractions(&mut self) {
@@ -103,13 +105,7 @@ impl Tree {
         let target = (funded + (1 << 31)) >> 32;
         let mut order: Vec<BudgetIx> = self.leaves.clone();
         let remainder = |leaf: BudgetIx| exact[leaf.at()] & 0xffff_ffff;
-        order.sort_by(|&a, &b| {
-            (remainder(b), exact[b.at()], &self.nodes[a.at()].path).cmp(&(
-                remainder(a),
-                exact[a.at()],
-                &self.nodes[b.at()].path,
-            ))
-        });
+        order.sort_by_key(|&leaf| (Reverse(remainder(leaf)), Reverse(exact[leaf.at()]), leaf));
         let floors: u128 = self.leaves.iter().map(|leaf| exact[leaf.at()] >> 32).sum();
         let mut left = target - floors;
         self.fractions.fill(0);

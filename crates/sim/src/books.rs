@@ -83,7 +83,9 @@ impl<'a> Run<'a> {
         let now_ms = self.now_ms;
         let record = self.record_at(place);
         if !std::mem::take(&mut record.stopped) {
-            // Its GPUs were held and it never started: it waits on as before.
+            // Its GPUs were held and a host of them was lost: it waits on as before, but a promise that had
+            // become that hold is gone.
+            record.reserved_ms = None;
             return Ok(());
         }
         record.queued_ms = now_ms;
@@ -235,7 +237,9 @@ impl<'a> Run<'a> {
             if allocated && protected_until > now_ms {
                 *self.summary.breaches.entry("host_failure".to_owned()).or_insert(0) += 1;
             }
-            let line = self.attempt_line(place, EventKind::HostFailed);
+            let lost = self.records[workload as usize].lost_gpu_ms;
+            let mut line = self.attempt_line(place, EventKind::HostFailed);
+            line.lost_gpu_seconds = Some(Seconds(lost));
             self.put(&line)?;
         }
         Ok(())

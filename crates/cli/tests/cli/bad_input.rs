@@ -75,7 +75,7 @@ fn flags_that_say_what_cannot_be() {
         (&["--set", "margin=nan"], "--set margin=nan"),
         (&["--policy", "bugdet"], "bugdet"),
         (&["--policy", "fifo", "--policy", "fifo"], "given twice"),
-        (&["--until", "-1h"], "--until"),
+        (&["--until=-1h"], "--until"),
         (&["--yarn-min-share", "2"], "--yarn-min-share"),
         (&["--sweep", "horizon=4h"], "cannot be used with"),
         (&["--events", "s.yaml"], "--events"),

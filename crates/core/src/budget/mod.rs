@@ -166,7 +166,9 @@ impl BudgetPolicy {
 
     fn enqueue(&mut self, state: &State, workload: WorkloadIx) {
         let leaf = Self::leaf_of(state, workload);
-        if self.queues[leaf].insert(state, workload, self.epoch) && self.open_in == self.epoch {
+        let open = self.queues[leaf].insert(state, workload, self.epoch);
+        let funded = state.tree.fraction(state.tree.leaves()[leaf]) > 0;
+        if open && funded && self.open_in == self.epoch {
             self.open[leaf] = true;
         }
         self.crossing = None;
@@ -281,7 +283,7 @@ impl BudgetPolicy {
 
     /// Rules 4, 6, 7, 8: the next start or reservation of an allocated request.
     fn decide_allocated(&mut self, state: &State) -> Option<Decision> {
-        self.reopen();
+        self.reopen(state);
         while let Some(leaf) = self.next_leaf(state) {
             let Some(entry) = self.next_request(state, leaf) else {
                 self.open[leaf] = false;
@@ -394,7 +396,13 @@ impl Policy for BudgetPolicy {
             }
             Notice::ProtectionEnded(_) | Notice::Preempted(_) => self.end_epoch(),
             // The contract was committed when the start was decided.
-            Notice::Started(_) | Notice::Ended(..) => {}
+            Notice::Started(workload) => {
+                if !state.workload(workload).allocated {
+                    // From now on it can be told to leave.
+                    self.end_epoch();
+                }
+            }
+            Notice::Ended(..) => {}
         }
     }
 

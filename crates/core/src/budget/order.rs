@@ -15,12 +15,13 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 impl BudgetPolicy {
-    /// At the begin of an epoch every leaf with contracts may have something to place.
-    pub(super) fn reopen(&mut self) {
+    /// At the begin of an epoch every funded leaf with contracts may have something to place.
+    pub(super) fn reopen(&mut self, state: &State) {
         if self.open_in != self.epoch {
             self.open_in = self.epoch;
-            for (open, queue) in self.open.iter_mut().zip(&self.queues) {
-                *open = queue.waiting_contracts > 0;
+            let leaves = self.queues.iter().zip(state.tree.leaves());
+            for (open, (queue, &leaf)) in self.open.iter_mut().zip(leaves) {
+                *open = queue.waiting_contracts > 0 && state.tree.fraction(leaf) > 0;
             }
         }
     }

@@ -63,7 +63,10 @@ impl BudgetPolicy {
                     }
                     self.take_reserved(state, holder, &reservation.placement, reservation.until)
                 });
-                return Some(decision.unwrap_or_else(|| self.renew(state, &reservation)));
+                // Should it not be possible yet (a start there waits for its confirmation), the promise stays.
+                if decision.is_some() {
+                    return decision;
+                }
             }
         }
         if core::mem::take(&mut self.may_move) {
@@ -313,7 +316,7 @@ impl BudgetPolicy {
                 let on_it = workload.placement.iter().find(|&&(other, _)| other == host);
                 if let Some(&(_, gpus)) = on_it {
                     if !workload.allocated {
-                        frees.push((now, gpus));
+                        // It can be taken as soon as it runs; until then nobody can be told to leave.
                         continue;
                     }
                     let until = now + wait + workload.protection();

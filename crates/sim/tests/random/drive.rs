@@ -56,8 +56,10 @@ struct Drive<'a> {
 
 /// More decisions than any moment of a small world has.
 const DECISIONS_MAX: usize = 1_000;
+/// Work that is swapped out before it is done begins anew for ever: a drive ends after four days.
+const UNTIL_MS: u64 = 4 * 86_400_000;
 /// More moments than any small world has.
-const MOMENTS_MAX: usize = 20_000;
+const MOMENTS_MAX: usize = 200_000;
 
 impl<'a> Drive<'a> {
     fn new(scenario: &'a Scenario, dice: Dice, late: bool) -> Self {
@@ -236,7 +238,7 @@ impl<'a> Drive<'a> {
             let wake = self.scheduler.next_wake().0;
             let due = self.due.first_key_value().map_or(u64::MAX, |(&(at, _), _)| at);
             let at_ms = wake.min(due);
-            if at_ms == u64::MAX {
+            if at_ms > UNTIL_MS {
                 return Ok(());
             }
             if at_ms < last_ms {

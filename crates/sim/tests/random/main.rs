@@ -86,6 +86,13 @@ fn hunt() {
             let gpus = world.hosts[0].gpus;
             world.hosts.iter_mut().for_each(|host| host.gpus = gpus);
         }
+        if variable("BURSAR_PLAIN").is_some() {
+            world.changes.clear();
+            world.budgets.iter_mut().for_each(|budget| budget.limit_hours = None);
+        }
+        if variable("BURSAR_CALM").is_some() {
+            world.host_events.clear();
+        }
         if world.scenario().is_err() {
             continue;
         }

@@ -104,6 +104,12 @@ impl Between {
     }
 }
 
+/// Whether nothing runs, so that nothing but the core could make a difference any more.
+fn is_empty(scheduler: &Scheduler) -> bool {
+    let occupancy = scheduler.state().occupancy();
+    occupancy.allocated + occupancy.unallocated == 0
+}
+
 /// `next_wake`: between two moments of a run a policy without memory finds nothing to do either.
 pub(crate) fn nothing_between(world: &World) -> Result<(), Fault> {
     let scenario = scenario_of(world)?;
@@ -121,6 +127,7 @@ pub(crate) fn nothing_between(world: &World) -> Result<(), Fault> {
     }
     if let Some(end) = last
         && played.outcome.summary.unfinished > 0
+        && is_empty(end)
     {
         let now = end.state().now().0;
         let later =
@@ -274,7 +281,9 @@ pub(crate) fn all_policies_end(world: &World) -> Result<(), Fault> {
 /// Nobody waits at the end of a run who would fit on the hosts that are up: nothing runs any more then.
 pub(crate) fn nobody_is_forgotten(world: &World) -> Result<(), Fault> {
     let scenario = scenario_of(world)?;
-    for policy in bursar_core::compare::NAMES {
+    // Strict queues may wait for ever behind a head that needs a failed host.
+    for policy in bursar_core::compare::NAMES.iter().filter(|name| !["fifo", "sjf"].contains(name))
+    {
         let played = play(&scenario, policy)?;
         let mut up: BTreeMap<&str, bool> =
             scenario.hosts.iter().map(|host| (host.name.as_str(), true)).collect();
@@ -296,7 +305,8 @@ pub(crate) fn nobody_is_forgotten(world: &World) -> Result<(), Fault> {
                 };
                 match event(&line) {
                     "started" => running.insert(id.into()),
-                    "submitted" | "refused" | "protection_ended" | "preempted" | "reserved" | "unreserved" => false,
+                    "submitted" | "refused" | "protection_ended" | "preempted" | "reserved"
+                    | "unreserved" => false,
                     _ => running.remove(id),
                 };
             }
