@@ -18,7 +18,7 @@ struct Exact {
 }
 
 /// The fraction of every budget under these shares, as counts of 2^-32: leaves rounded by largest
-/// remainder (ties: the larger exact fraction, then the path), all others the sum of their leaves.
+/// remainder (ties: the larger exact fraction, then the order of the tree), all others the sum of their leaves.
 pub(crate) fn fractions(scenario: &Scenario, share_micro: &[u64]) -> Vec<u64> {
     let budgets = &scenario.budgets;
     let mut siblings = vec![0u128; budgets.len()];
@@ -62,7 +62,7 @@ pub(crate) fn fractions(scenario: &Scenario, share_micro: &[u64]) -> Vec<u64> {
     leaves.sort_by(|a, b| {
         larger((&a.rest, &a.den), (&b.rest, &b.den))
             .then_with(|| larger((&a.num, &a.den), (&b.num, &b.den)))
-            .then_with(|| budgets[a.leaf].path.cmp(&budgets[b.leaf].path))
+            .then_with(|| a.leaf.cmp(&b.leaf))
     });
     let mut fractions = vec![0u64; budgets.len()];
     for exact in &leaves {
@@ -102,7 +102,7 @@ mod tests {
         let third = WHOLE / 3;
         let thirds = of("a", "{c: {share: 1}, a: {share: 1}, b: {share: 1}}");
         let thirds: Vec<u64> = thirds.into_iter().map(|(_, fraction)| fraction).collect();
-        // A tie of remainders and of fractions: the first path.
+        // A tie of remainders and of fractions: the first in the tree.
         assert_eq!(thirds, [WHOLE, third + 1, third, third]);
         // 5/7 has the remainder 6/7 of a step, 2/7 only 1/7.
         let sevenths = of("a", "{a: {share: 2}, b: {share: 5}}");

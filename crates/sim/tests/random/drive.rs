@@ -5,7 +5,7 @@ use crate::shrink::Fault;
 pub(crate) use crate::world::Dice;
 use crate::world::World;
 use bursar_core::{
-    BudgetIx, BudgetPolicy, Command, Decision, Event, HostIx, HostState, ModelIx, Scheduler,
+    BudgetIx, BudgetPolicy, Command, Decision, Event, HostIx, HostState, ModelIx, Refusal, Scheduler,
     SpanMs, State, Status, Stop, TimeMs, WorkloadIx, WorkloadSpec,
 };
 use bursar_scenario::{HostEventKind, Scenario};

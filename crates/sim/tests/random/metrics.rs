@@ -11,7 +11,8 @@ struct Books {
     charged: Vec<u128>,
     unallocated: u128,
     occupied_gpu_ms: u128,
-    lost_gpu_ms: u128,
+    /// Per attempt: a failed host's line and the requeueing that follows say the same.
+    lost_gpu_ms: BTreeMap<(String, u64), u128>,
     preemptions: u64,
     running: BTreeMap<String, (u64, bool, u128)>,
     queued: BTreeMap<String, u64>,
@@ -60,7 +61,8 @@ impl Books {
             let Some(id) = line["workload"].as_str() else { continue };
             let id = id.to_owned();
             if let Some(lost) = line["lost_gpu_seconds"].as_f64() {
-                self.lost_gpu_ms += (lost * 1_000.0).round() as u128;
+                let attempt = line["attempt"].as_u64().expect("an attempt");
+                self.lost_gpu_ms.insert((id.clone(), attempt), (lost * 1_000.0).round() as u128);
             }
             match event(&line) {
                 "submitted" => {
@@ -108,7 +110,7 @@ pub(crate) fn compare(scenario: &Scenario, played: &Played) -> Result<(), Fault>
         close("charged", *charged as f64 / 1e6, summary.charged_gpu_seconds[name])?;
     }
     close("unallocated", books.unallocated as f64 / 1e6, summary.unallocated_gpu_seconds)?;
-    close("lost", books.lost_gpu_ms as f64 / 1e3, summary.lost_gpu_seconds)?;
+    close("lost", books.lost_gpu_ms.values().sum::<u128>() as f64 / 1e3, summary.lost_gpu_seconds)?;
     close("preemptions", books.preemptions as f64, summary.preemptions.total as f64)?;
     let hours = &summary.gpu_hours;
     let in_service = hours.total - hours.out_of_service;
