@@ -159,6 +159,7 @@ impl BudgetPolicy {
         let found = state
             .cluster
             .asks(spec.gpus, spec.shape, spec.model)
+            .filter(|&(pool, _)| Self::has_room(state, holder, pool))
             .filter_map(|(pool, ask)| self.earliest(state, holder, pool, ask, without))
             .min_by_key(|(until, _)| *until)?;
         let made = old.map_or(state.now(), |old| old.made);

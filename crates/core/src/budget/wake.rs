@@ -10,6 +10,7 @@ use super::{BudgetPolicy, least_rate};
 use crate::state::State;
 use crate::units::{BudgetIx, SpanMs, TimeMs};
 use crate::wide::Ratio;
+use core::cmp::Ordering;
 
 /// A side that might become allowed: `mine` with a contract against `theirs`.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +18,25 @@ struct Pair {
     mine: BudgetIx,
     theirs: BudgetIx,
     contract: u128,
-    margin_ppm: u64,
+    test: Test,
+}
+
+/// What must become true of a pair.
+#[derive(Clone, Copy, Debug)]
+enum Test {
+    /// Rule 6 (a): mine stays below by a margin, in millionths.
+    Swap(u64),
+    /// Rule 7: theirs is above mine.
+    Above,
+}
+
+impl Test {
+    fn holds(self, mine: Ratio, theirs: Ratio) -> bool {
+        match self {
+            Self::Swap(margin_ppm) => mine.at_least_margin_below(theirs, margin_ppm),
+            Self::Above => mine.compare(theirs) == Ordering::Less,
+        }
+    }
 }
 
 impl BudgetPolicy {
@@ -38,14 +57,16 @@ impl BudgetPolicy {
                 let Some(parent) = state.tree.parent(mine) else { break };
                 for &theirs in state.tree.children(parent) {
                     let busy = state.ledger.account(theirs).interruptible_gpus > 0;
-                    if theirs == mine || !busy {
+                    if theirs == mine || !(busy || unreserved) {
                         continue;
                     }
-                    let margin_ppm = state.settings.margin_ppm;
-                    let pair = Pair { mine, theirs, contract: 0, margin_ppm };
+                    let swap = Test::Swap(state.settings.margin_ppm);
+                    let pair = Pair { mine, theirs, contract: 0, test: swap };
                     let shortest = queue.contract_costs.keys().next().map_or(0, |cost| cost * rate);
                     let shortest = Pair { contract: shortest, ..pair };
-                    if !self.is_allowed_now(state, shortest) {
+                    if !busy {
+                        // Nothing to take yet; but a promise can be made against what is protected.
+                    } else if !self.is_allowed_now(state, shortest) {
                         next = next.min(self.crossing_of(state, shortest, limit.min(next)));
                     } else {
                         next =
@@ -53,7 +74,7 @@ impl BudgetPolicy {
                     }
                     if unreserved {
                         // Rule 7: a side comes to count for a reservation when its ratio passes the own.
-                        let pair = Pair { contract: 1, margin_ppm: 0, ..pair };
+                        let pair = Pair { test: Test::Above, ..pair };
                         if !self.is_allowed_now(state, pair) {
                             next = next.min(self.crossing_of(state, pair, limit.min(next)));
                         }
@@ -83,7 +104,7 @@ impl BudgetPolicy {
 
     fn is_allowed_now(&self, state: &State, pair: Pair) -> bool {
         let mine = self.ratio_with(state, pair.mine, pair.contract);
-        mine.at_least_margin_below(self.ratio(state, pair.theirs), pair.margin_ppm)
+        pair.test.holds(mine, self.ratio(state, pair.theirs))
     }
 
     /// A contract that is allowed for certain, close to the longest one: from
@@ -98,8 +119,8 @@ impl BudgetPolicy {
         let product = (theirs.used >> by_used) * (mine.allocated >> by_mine);
         let quotient = product / ((theirs.allocated >> by_mine).max(1) + 1);
         let Some(limit) = quotient.checked_shl(by_used) else { return 0 };
-        let margin =
-            mine.allocated / 1_000_000 * u128::from(pair.margin_ppm) + u128::from(pair.margin_ppm);
+        let margin_ppm = u128::from(state.settings.margin_ppm);
+        let margin = mine.allocated / 1_000_000 * margin_ppm + margin_ppm;
         let limit = limit.saturating_sub(margin).saturating_sub(mine.used) >> 32;
         limit - (limit >> 20)
     }
@@ -115,7 +136,7 @@ impl BudgetPolicy {
         let theirs = self.ratio(state, pair.theirs);
         let mine = Ratio { used: mine.used.saturating_sub(most), ..mine };
         let theirs = Ratio { used: theirs.used + most, ..theirs };
-        mine.at_least_margin_below(theirs, pair.margin_ppm)
+        pair.test.holds(mine, theirs)
     }
 
     /// The crossing of a pair up to `limit`; `limit` itself where it may come later, so that it is looked for
@@ -141,7 +162,7 @@ impl BudgetPolicy {
 
 fn is_allowed(state: &State, pair: Pair, at: TimeMs) -> bool {
     let mine = forecast(state, pair.mine, pair.contract, at);
-    mine.at_least_margin_below(forecast(state, pair.theirs, 0, at), pair.margin_ppm)
+    pair.test.holds(mine, forecast(state, pair.theirs, 0, at))
 }
 
 /// The usage ratio at a later moment if nothing happens before.

@@ -5,8 +5,8 @@ use crate::shrink::Fault;
 pub(crate) use crate::world::Dice;
 use crate::world::World;
 use bursar_core::{
-    BudgetIx, BudgetPolicy, Command, Decision, Event, HostIx, HostState, ModelIx, Refusal, Scheduler,
-    SpanMs, State, Status, Stop, TimeMs, WorkloadIx, WorkloadSpec,
+    BudgetIx, BudgetPolicy, Command, Decision, Event, HostIx, HostState, ModelIx, Refusal,
+    Scheduler, SpanMs, State, Status, Stop, TimeMs, WorkloadIx, WorkloadSpec,
 };
 use bursar_scenario::{HostEventKind, Scenario};
 use std::collections::BTreeMap;
