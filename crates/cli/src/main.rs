@@ -29,7 +29,7 @@ use std::sync::Once;
 const EXIT_PANIC: u8 = 70;
 
 fn main() -> ExitCode {
-    panic::set_hook(Box::new(|fault| tell_fault(fault)));
+    panic::set_hook(Box::new(tell_fault));
     panic::catch_unwind(start).unwrap_or(ExitCode::from(EXIT_PANIC))
 }
 
