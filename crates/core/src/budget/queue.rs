@@ -187,7 +187,8 @@ impl LeafQueue {
         list.contracts.insert(entry);
         let mut open = entry.contract < list.blocked_from(epoch);
         let spec = &state.workload(workload).spec;
-        if !open && state.has_lower_rank(spec.budget, spec.rank) {
+        let may_reserve = state.reservations.len() < state.settings.reservations as usize;
+        if !open && (may_reserve || state.has_lower_rank(spec.budget, spec.rank)) {
             // What was found blocked may have had a lower rank, and so fewer rights.
             self.lists.iter_mut().for_each(AskList::unblock);
             open = true;

@@ -122,12 +122,32 @@ impl<'a> Drive<'a> {
                 self.is_attempt(place, attempt, &on).then_some(Event::Stopped(place, stop))
             }
             Due::Cancel(index) => {
-                let place = match self.scheduler.apply(at, event) {
+                let place = self.places[index]?;
+                let waits = [Status::Queued, Status::Held, Status::Starting];
+                let status = self.scheduler.state().workload(place).status;
+                waits.contains(&status).then_some(Event::Cancelled(place))
+            }
+        }
+    }
+
+    fn happen(&mut self, at_ms: u64) -> Result<(), Fault> {
+        let at = TimeMs(at_ms);
+        self.scheduler.apply(at, Event::Tick).expect("time passes");
+        while let Some((&(due_ms, number), _)) = self.due.first_key_value()
+            && due_ms <= at_ms
+        {
+            let due = self.due.remove(&(due_ms, number)).expect("it is there");
+            let Some(event) = self.event_of(&due) else { continue };
+            let shown = format!("{due:?}");
+            let place = match self.scheduler.apply(at, event) {
                 Ok(place) => place,
                 // No pool is large enough, although the whole cluster is.
                 Err(Refusal::TooLarge { .. }) => continue,
                 Err(refusal) => {
-                    return Err(Fault::new("drive: refused", format!("{shown} at {at}: {refusal}")));
+                    return Err(Fault::new(
+                        "drive: refused",
+                        format!("{shown} at {at}: {refusal}"),
+                    ));
                 }
             };
             if let Due::Submit(index) = due {

@@ -42,6 +42,64 @@ fn holds(property: Property, seeds: std::ops::Range<u64>) {
     }
 }
 
+/// Worlds per property: together they take about half a minute in a debug build.
+const SEEDS: std::ops::Range<u64> = 0..200;
+
+#[test]
+fn the_checker_finds_nothing() {
+    holds(rules::verified, SEEDS);
+}
+
+#[test]
+fn planning_again_changes_nothing() {
+    holds(rules::restful, SEEDS);
+}
+
+#[test]
+fn memory_changes_no_result() {
+    holds(rules::forgetful_is_same, SEEDS);
+}
+
+#[test]
+fn no_wake_up_is_missed() {
+    holds(rules::nothing_between, SEEDS);
+}
+
+#[test]
+fn the_order_of_one_instant_is_no_input() {
+    holds(rules::order_is_no_input, SEEDS);
+}
+
+#[test]
+fn renamed_worlds_give_renamed_plans() {
+    holds(rules::names_are_mirrored, SEEDS);
+}
+
+#[test]
+fn every_policy_comes_to_the_end() {
+    holds(rules::all_policies_end, SEEDS);
+}
+
+#[test]
+fn nobody_waits_on_an_idle_cluster() {
+    holds(rules::nobody_is_forgotten, SEEDS);
+}
+
+#[test]
+fn the_summary_follows_from_the_log() {
+    holds(rules::summary_follows_from_log, SEEDS);
+}
+
+#[test]
+fn plans_are_what_is_committed() {
+    holds(drive::plan_is_kept, SEEDS);
+}
+
+#[test]
+fn plans_are_kept_with_a_late_engine() {
+    holds(drive::plan_is_kept_by_a_late_engine, SEEDS);
+}
+
 #[test]
 fn worlds_are_worth_drawing() {
     let drawn: Vec<World> = (0..200).map(|seed| World::draw(seed, Size::SMALL)).collect();

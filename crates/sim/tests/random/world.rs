@@ -239,7 +239,7 @@ impl World {
     fn draw_host_events(&mut self, dice: &mut Dice, mood: &Mood) {
         let count = if dice.percent(40) { 0 } else { dice.range(1, 12) };
         for _ in 0..count {
-            let at = dice.range(0, mood.span * 3 / 2) / mood.grain * mood.grain;
+            let at = mood.grain + dice.range(0, mood.span * 3 / 2) / mood.grain * mood.grain;
             let host = self.hosts[dice.range(0, self.hosts.len() as u64 - 1) as usize].name.clone();
             let event = dice.pick(&["fail", "drain", "drain", "repair"]);
             self.host_events.push(HostEvent { at, host: host.clone(), event });
@@ -254,7 +254,7 @@ impl World {
     fn draw_changes(&mut self, dice: &mut Dice, mood: &Mood) {
         let count = if dice.percent(60) { 0 } else { dice.range(1, 8) };
         for _ in 0..count {
-            let at = dice.range(0, mood.span * 3 / 2) / mood.grain * mood.grain;
+            let at = mood.grain + dice.range(0, mood.span * 3 / 2) / mood.grain * mood.grain;
             let budget = dice.range(0, self.budgets.len() as u64 - 1) as usize;
             let share = dice.pick(&[0, 1, 1, 2, 5, 13]);
             self.changes.push(Change { at, budget: self.budgets[budget].path.clone(), share });
