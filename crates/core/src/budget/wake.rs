@@ -51,6 +51,12 @@ impl BudgetPolicy {
             if queue.waiting_contracts == 0 || state.tree.fraction(leaf) == 0 {
                 continue;
             }
+            // A promise can be made, or moved, when a side comes to be above the holder's.
+            let holds = state
+                .reservations
+                .iter()
+                .any(|reservation| state.workload(reservation.holder).spec.budget == leaf);
+            let unreserved = unreserved || holds;
             let rates = queue.lists.iter().filter(|list| !list.contracts.is_empty());
             let rate = rates.map(|list| u128::from(least_rate(state, list.key))).min().unwrap_or(1);
             for mine in state.tree.path(leaf) {
