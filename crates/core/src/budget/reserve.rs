@@ -118,8 +118,7 @@ impl BudgetPolicy {
             let spec = &state.workload(reservation.holder).spec;
             let mut asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
             asks.any(|(pool, ask)| {
-                let outlook =
-                    self.outlook(state, reservation.holder, pool, ask, &without, reservation.until);
+                let outlook = self.outlook(state, reservation.holder, pool, ask, &without);
                 outlook.earliest(ask).is_some_and(|until| until <= reservation.until)
             })
         };
@@ -157,15 +156,11 @@ impl BudgetPolicy {
         without: &Placement,
     ) -> Option<Reservation> {
         let spec = &state.workload(holder).spec;
-        // A moment further away is no promise that keeps the bound of rule 7. One that stands is only moved
-        // to earlier ones.
-        let longest = state.settings.horizon.max(state.settings.reservation_age);
-        let latest = if old.is_some() { TimeMs::NEVER } else { state.now() + longest };
         let found = state
             .cluster
             .asks(spec.gpus, spec.shape, spec.model)
             .filter(|&(pool, _)| Self::has_room(state, holder, pool))
-            .filter_map(|(pool, ask)| self.earliest(state, holder, pool, ask, without, latest))
+            .filter_map(|(pool, ask)| self.earliest(state, holder, pool, ask, without))
             .min_by_key(|(until, _)| *until)?;
         let made = old.map_or(state.now(), |old| old.made);
         let (until, placement) = found;
@@ -181,9 +176,8 @@ impl BudgetPolicy {
         pool: usize,
         ask: Ask,
         without: &Placement,
-        latest: TimeMs,
     ) -> Option<(TimeMs, Placement)> {
-        let outlook = self.outlook(state, holder, pool, ask, without, latest);
+        let outlook = self.outlook(state, holder, pool, ask, without);
         let until = outlook.earliest(ask)?;
         let mut available = vec![0; state.cluster.hosts().len()];
         let mut costs = vec![0; available.len()];
@@ -203,7 +197,7 @@ impl BudgetPolicy {
         Some((until, placement))
     }
 
-    /// When how many GPUs of each host that may be reserved are the holder's to take, up to `latest`.
+    /// When how many GPUs of each host that may be reserved are the holder's to take.
     fn outlook(
         &self,
         state: &State,
@@ -211,7 +205,6 @@ impl BudgetPolicy {
         pool: usize,
         ask: Ask,
         without: &Placement,
-        latest: TimeMs,
     ) -> Outlook {
         let countable = self.countable(state, holder, state.cluster.rate(pool));
         let kind = Self::kind(state, holder, ask);
