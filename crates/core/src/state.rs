@@ -648,6 +648,19 @@ impl State {
         }
     }
 
+    /// Starts on a failed host that the engine has not confirmed will not come: they wait again.
+    fn release_starts_on(&mut self, host: HostIx) {
+        let on_it = |index: &WorkloadIx| {
+            let placement = &self.workloads[index.at()].placement;
+            placement.iter().any(|&(other, _)| other == host)
+        };
+        for index in self.starting.iter().copied().filter(on_it).collect::<Vec<_>>() {
+            self.drop_hold(index);
+            self.workloads[index.at()].status = Status::Queued;
+            self.notices.push(Notice::Requeued(index));
+        }
+    }
+
     fn capacity_changed(&mut self) {
         let capacity = self.cluster.capacity_units();
         self.ledger.set_allocation(&self.tree, capacity, self.now);
@@ -664,6 +677,7 @@ impl State {
             return Ok(());
         }
         self.release_holds_on(host);
+        self.release_starts_on(host);
         let runs: Vec<WorkloadIx> =
             self.cluster.host(host).runs.iter().map(|&(index, _)| index).collect();
         self.notices.push(Notice::HostDown(host));
