@@ -25,7 +25,7 @@ enum Countable {
 /// A holder that has waited long before its reservation still leaves this part of `reservation_age` to the
 /// ends of other work, and to swaps that rule 6 allows, before it counts sides that are above its own by
 /// however little. Taking at once lost 4.2 % of the occupied GPU-time on the lab, all of `reservation_age`
-/// 2.3 % but kept 1.3 % of the GPUs waiting; a quarter loses 2.5 % and keeps 0.5 % (docs/benchmarks.md).
+/// 2.3 % but kept 1.3 % of the GPUs waiting; a quarter 2.5 % and 0.5 %; a third lies between (docs/benchmarks.md).
 const SETTLING_PART: u64 = 3;
 
 impl BudgetPolicy {
