@@ -27,6 +27,8 @@ pub struct Account {
     pending: u128,
     /// GPUs of its allocated, running and no longer protected attempts.
     pub interruptible_gpus: u32,
+    /// Changes whenever something else of the account does, but for the passing of time.
+    version: u64,
 }
 
 /// All accounts, and the capacity that feeds them.
@@ -52,6 +54,7 @@ impl Ledger {
             protected_until: 0,
             pending: 0,
             interruptible_gpus: 0,
+            version: 0,
         };
         let accounts = (0..tree.len()).map(|_| account.clone()).collect();
         Self { accounts, lookback, horizon, capacity_units: 0, allocation_changed: None }
@@ -84,13 +87,16 @@ impl Ledger {
         for (index, account) in self.accounts.iter_mut().enumerate() {
             let fraction = u128::from(tree.fraction(BudgetIx(index as u32)));
             account.allocation.set_rate(now, fraction * capacity_units);
+            account.version += 1;
         }
     }
 
     fn each_above(&mut self, tree: &Tree, leaf: BudgetIx, mut change: impl FnMut(&mut Account)) {
         let mut node = Some(leaf);
         while let Some(at) = node {
-            change(&mut self.accounts[at.at()]);
+            let account = &mut self.accounts[at.at()];
+            change(account);
+            account.version += 1;
             node = tree.parent(at);
         }
     }
@@ -167,6 +173,20 @@ impl Ledger {
         account.pending + account.protected_until - account.protected_units * u128::from(now.0)
     }
 
+    /// What a hard limit of a budget counts: all that was ever charged, and what its contracts still protect.
+    #[must_use]
+    pub fn taken_units(&self, node: BudgetIx, now: TimeMs) -> u128 {
+        self.accounts[node.at()].charged.total(now) + self.committed_units(node, now)
+    }
+
+    /// Units of a budget's attempts that run past their contracts: by how much what a hard limit counts grows
+    /// per millisecond.
+    #[must_use]
+    pub fn unprotected_units(&self, node: BudgetIx) -> u128 {
+        let account = &self.accounts[node.at()];
+        account.charged.rate() - account.protected_units
+    }
+
     /// Units of a budget's protected attempts.
     #[must_use]
     pub fn protected_units(&self, node: BudgetIx) -> u128 {
@@ -177,7 +197,50 @@ impl Ledger {
     #[must_use]
     pub fn allocated(&self, node: BudgetIx, now: TimeMs) -> u128 {
         let allocation = &self.accounts[node.at()].allocation;
+        if self.allocation_is_steady(now) {
+            return allocation.rate() * u128::from(self.lookback.0 + self.horizon.0);
+        }
         allocation.sum(now) + allocation.rate() * u128::from(self.horizon.0)
+    }
+
+    /// Changes whenever an account does, but for the passing of time: what follows from it and a moment may be
+    /// remembered by both.
+    #[must_use]
+    pub fn version(&self, node: BudgetIx) -> u64 {
+        self.accounts[node.at()].version
+    }
+
+    /// Rule 3 over an interval in which nothing happens: no reading of the usage ratio, were `extra` units more
+    /// committed, is below this one.
+    #[must_use]
+    pub fn ratio_at_least(&self, node: BudgetIx, extra: u128, from: TimeMs, to: TimeMs) -> Ratio {
+        self.ratio_between(node, extra, (from, to))
+    }
+
+    /// The same from above.
+    #[must_use]
+    pub fn ratio_at_most(&self, node: BudgetIx, from: TimeMs, to: TimeMs) -> Ratio {
+        self.ratio_between(node, 0, (to, from))
+    }
+
+    /// What is used gains until the first moment and drops until the second, what is allocated the other way
+    /// round. What contracts still protect was counted before it is charged, so both together only grow.
+    fn ratio_between(
+        &self,
+        node: BudgetIx,
+        extra: u128,
+        (gains, drops): (TimeMs, TimeMs),
+    ) -> Ratio {
+        let account = &self.accounts[node.at()];
+        let counted = account.charged.total(gains) + self.committed_units(node, gains) + extra;
+        let used = counted.saturating_sub(account.charged.dropped(drops));
+        let accrued = if self.allocation_is_steady(gains.min(drops)) {
+            account.allocation.rate() * u128::from(self.lookback.0)
+        } else {
+            account.allocation.sum_between(drops, gains)
+        };
+        let allocated = accrued + account.allocation.rate() * u128::from(self.horizon.0);
+        Ratio { used: used << 32, allocated }
     }
 
     /// Whether what budgets are allocated within the lookback stays as it is as time goes on.

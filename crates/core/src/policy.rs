@@ -44,7 +44,7 @@ pub struct Victim {
 pub struct Reservation {
     /// For whom.
     pub holder: WorkloadIx,
-    /// The hosts and the GPUs on each.
+    /// The hosts and the GPUs on each; none if they are lost and it is to be made anew.
     pub placement: Placement,
     /// T: the moment at which the holder takes them.
     pub until: TimeMs,

@@ -189,7 +189,9 @@ impl Scheduler {
                 command(Command::HandOver(*host));
             }
             Decision::Reserve(reservation) => self.state.reserve(reservation.clone()),
-            Decision::Unreserve { holder } => self.state.drop_reservation(*holder),
+            Decision::Unreserve { holder } => {
+                self.state.drop_reservation(*holder);
+            }
         }
         self.tell_policy();
     }

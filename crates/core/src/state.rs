@@ -85,6 +85,8 @@ pub enum Notice {
     Dequeued(WorkloadIx),
     /// A workload is back in the queue after its attempt (or its hold) ended.
     Requeued(WorkloadIx),
+    /// A decided start will not come: its GPUs are given back.
+    Released(WorkloadIx),
     /// An attempt runs.
     Started(WorkloadIx),
     /// An attempt's protection ended by time.
@@ -236,8 +238,7 @@ impl State {
     pub fn has_room(&self, budget: BudgetIx, contract: u128) -> bool {
         self.tree.path(budget).all(|node| {
             let Some(limit) = self.tree.node(node).limit_units else { return true };
-            let charged = self.ledger.account(node).charged.total(self.now);
-            charged + self.ledger.committed_units(node, self.now) + contract <= limit
+            self.ledger.taken_units(node, self.now) + contract <= limit
         })
     }
 
@@ -424,7 +425,7 @@ impl State {
             self.ledger.commit(&self.tree, workload.spec.budget, contract);
         }
         self.notices.push(Notice::Dequeued(index));
-        self.drop_reservation(index);
+        self.workloads[index.at()].promised = self.drop_reservation(index);
         if idle_now {
             self.mark_starting(index);
             Taken::AtOnce
@@ -481,6 +482,7 @@ impl State {
         let workload = &mut self.workloads[index.at()];
         let protection = workload.protection();
         workload.status = Status::Running;
+        workload.promised = None;
         workload.started = now;
         let (budget, units) = (workload.spec.budget, workload.units);
         if workload.allocated {
@@ -577,6 +579,7 @@ impl State {
                 self.serve(host, gpus);
             }
         }
+        self.workloads[index.at()].left = placement;
     }
 
     /// Back into the queue with its first submission time (rule 6); unallocated work that is preempted
@@ -614,6 +617,7 @@ impl State {
             let contract = u128::from(workload.units) * u128::from(workload.protection().0);
             self.ledger.uncommit(&self.tree, workload.spec.budget, contract);
         }
+        self.notices.push(Notice::Released(index));
     }
 
     /// Rule 7: hosts are reserved, in place of an older reservation of the same holder.
@@ -627,37 +631,38 @@ impl State {
     }
 
     /// Forgets the reservation of a holder, if there is one.
-    pub(crate) fn drop_reservation(&mut self, holder: WorkloadIx) {
-        let before = self.reservations.len();
-        self.reservations.retain(|reservation| reservation.holder != holder);
-        if self.reservations.len() < before {
-            self.notices.push(Notice::Unreserved(holder));
-        }
+    pub(crate) fn drop_reservation(&mut self, holder: WorkloadIx) -> Option<Reservation> {
+        let at = self.reservations.iter().position(|reservation| reservation.holder == holder)?;
+        self.notices.push(Notice::Unreserved(holder));
+        Some(self.reservations.remove(at))
     }
 
-    /// Those decided for a host that can no longer take them wait again where they were.
-    fn release_holds_on(&mut self, host: HostIx) {
-        let on_it = |index: &WorkloadIx| {
-            let placement = &self.workloads[index.at()].placement;
-            placement.iter().any(|&(other, _)| other == host)
-        };
-        for index in self.held.iter().copied().filter(on_it).collect::<Vec<_>>() {
-            self.drop_hold(index);
-            self.workloads[index.at()].status = Status::Queued;
-            self.notices.push(Notice::Requeued(index));
-        }
+    /// Those decided for a host that can no longer take them.
+    fn held_on(&self, host: HostIx) -> Vec<WorkloadIx> {
+        self.held.iter().copied().filter(|&index| self.is_placed_on(index, host)).collect()
     }
 
-    /// Starts on a failed host that the engine has not confirmed will not come: they wait again.
-    fn release_starts_on(&mut self, host: HostIx) {
-        let on_it = |index: &WorkloadIx| {
-            let placement = &self.workloads[index.at()].placement;
-            placement.iter().any(|&(other, _)| other == host)
-        };
-        for index in self.starting.iter().copied().filter(on_it).collect::<Vec<_>>() {
+    /// Starts on a host that the engine has not confirmed.
+    fn starting_on(&self, host: HostIx) -> Vec<WorkloadIx> {
+        self.starting.iter().copied().filter(|&index| self.is_placed_on(index, host)).collect()
+    }
+
+    fn is_placed_on(&self, index: WorkloadIx, host: HostIx) -> bool {
+        self.workloads[index.at()].placement.iter().any(|&(other, _)| other == host)
+    }
+
+    /// What was decided and will not come waits again where it was. A promise that the decision kept stands
+    /// again; its hosts are lost, so it is made anew (rule 7).
+    fn release(&mut self, decided: &[WorkloadIx]) {
+        for &index in decided {
             self.drop_hold(index);
-            self.workloads[index.at()].status = Status::Queued;
+            let workload = &mut self.workloads[index.at()];
+            workload.status = Status::Queued;
+            let promised = workload.promised.take();
             self.notices.push(Notice::Requeued(index));
+            if let Some(promise) = promised {
+                self.reserve(Reservation { placement: Placement::new(), ..promise });
+            }
         }
     }
 
@@ -676,8 +681,8 @@ impl State {
         if self.known_host(host)? == HostState::Down {
             return Ok(());
         }
-        self.release_holds_on(host);
-        self.release_starts_on(host);
+        self.release(&self.held_on(host));
+        self.release(&self.starting_on(host));
         let runs: Vec<WorkloadIx> =
             self.cluster.host(host).runs.iter().map(|&(index, _)| index).collect();
         self.notices.push(Notice::HostDown(host));
@@ -707,7 +712,7 @@ impl State {
         if self.known_host(host)? != HostState::Up {
             return Ok(());
         }
-        self.release_holds_on(host);
+        self.release(&self.held_on(host));
         self.cluster.set_state(host, HostState::Draining);
         self.draining.push(host);
         self.draining.sort_unstable();

@@ -93,40 +93,58 @@ impl Window {
     /// What accrued in `[now - span, now]`.
     #[must_use]
     pub fn sum(&self, now: TimeMs) -> u128 {
-        let total = self.total(now);
-        let Some((first_at, first_rate)) = self.first else { return 0 };
-        match now.0.checked_sub(self.span.0) {
-            Some(start) if start >= first_at.0 => total - self.total_at_start(TimeMs(start)),
-            _ => {
-                // The window reaches back before the first breakpoint, so the running total is all of it.
-                let start_gap = (u128::from(first_at.0) + u128::from(self.span.0))
-                    .saturating_sub(u128::from(now.0));
-                match self.before {
-                    Before::Nothing => total,
-                    Before::FirstRate => total + first_rate * start_gap,
-                }
+        if let Some(start) = now.0.checked_sub(self.span.0)
+            && self.first.is_some_and(|(first_at, _)| start >= first_at.0)
+        {
+            self.tail.set(self.index_at(TimeMs(start)));
+        }
+        self.sum_between(now, now)
+    }
+
+    /// What would have accrued if all that comes in until `gains_until` were in the window and all that leaves
+    /// it until `drops_until` were not: with both at a moment the reading of that moment, with the ends of an
+    /// interval a bound of its readings, as nothing ever accrues backwards. Neither lies before the last
+    /// change.
+    #[must_use]
+    pub fn sum_between(&self, gains_until: TimeMs, drops_until: TimeMs) -> u128 {
+        let gained = self.total(gains_until);
+        match self.before {
+            Before::Nothing => gained.saturating_sub(self.dropped(drops_until)),
+            Before::FirstRate => {
+                let Some((first_at, first_rate)) = self.first else { return 0 };
+                // The window may reach back before the first breakpoint.
+                let before = (u128::from(first_at.0) + u128::from(self.span.0))
+                    .saturating_sub(u128::from(drops_until.0));
+                (gained + first_rate * before).saturating_sub(self.dropped(drops_until))
             }
         }
     }
 
-    /// The running total at the window's start, and the hint moved there.
-    fn total_at_start(&self, start: TimeMs) -> u128 {
-        let index = self.index_at(start);
-        self.tail.set(index);
-        let point = self.points[index];
-        point.total + point.rate * u128::from(start.since(point.at).0)
+    /// What of the running total has left the window at `now`.
+    #[must_use]
+    pub fn dropped(&self, now: TimeMs) -> u128 {
+        match (now.0.checked_sub(self.span.0), self.first) {
+            (Some(start), Some((first_at, _))) if start >= first_at.0 => {
+                let point = self.points[self.index_at(TimeMs(start))];
+                point.total + point.rate * u128::from(start - point.at.0)
+            }
+            _ => 0,
+        }
     }
 
-    /// The last breakpoint at or before `moment`, searched forwards from the hint.
+    /// The last breakpoint at or before `moment`: near the hint, else searched for.
     fn index_at(&self, moment: TimeMs) -> usize {
-        let mut index = self.tail.get().min(self.points.len().saturating_sub(1));
-        if self.points[index].at > moment {
-            index = 0;
+        const NEAR: usize = 4;
+        let hint = self.tail.get().min(self.points.len().saturating_sub(1));
+        if self.points[hint].at <= moment {
+            for index in hint..hint + NEAR {
+                match self.points.get(index + 1) {
+                    Some(next) if next.at <= moment => {}
+                    _ => return index,
+                }
+            }
         }
-        while index + 1 < self.points.len() && self.points[index + 1].at <= moment {
-            index += 1;
-        }
-        index
+        self.points.partition_point(|point| point.at <= moment).saturating_sub(1)
     }
 
     /// The next moment after `now` at which the rate at the window's start changes, if any does.

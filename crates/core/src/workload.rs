@@ -1,6 +1,7 @@
 //! A workload: what was declared, and where it stands.
 
 use crate::cluster::Placement;
+use crate::policy::Reservation;
 use crate::reason::{EvictReason, StartReason};
 use crate::units::{BudgetIx, ModelIx, SpanMs, TimeMs, WorkloadIx};
 use core::fmt;
@@ -70,6 +71,8 @@ pub struct Workload {
     pub attempt: u32,
     /// The hosts of its current attempt.
     pub placement: Placement,
+    /// The hosts that its latest attempt left.
+    pub left: Placement,
     /// While it is held: GPUs that it waits for, per host.
     pub awaits: Placement,
     /// Its class, stamped when the attempt is decided (rule 1).
@@ -84,6 +87,8 @@ pub struct Workload {
     pub protected: bool,
     /// When the current attempt was decided.
     pub decided: TimeMs,
+    /// The reservation that the decision kept, until the attempt runs: it stands again should a host be lost.
+    pub promised: Option<Reservation>,
     /// Why the current attempt started.
     pub start_reason: Option<StartReason>,
     /// Why it was told to leave, and for whom.
@@ -107,6 +112,7 @@ impl Workload {
             queued_since: now,
             attempt: 0,
             placement: Placement::default(),
+            left: Placement::default(),
             awaits: Placement::default(),
             allocated: false,
             units: 0,
@@ -114,6 +120,7 @@ impl Workload {
             protected_until: now,
             protected: false,
             decided: now,
+            promised: None,
             start_reason: None,
             evict_reason: None,
             leave_by: TimeMs::NEVER,

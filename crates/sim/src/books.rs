@@ -37,7 +37,7 @@ impl<'a> Run<'a> {
             Notice::HostUp(host) => self.note_host(host, EventKind::HostUp),
             Notice::DrainStarted(host) => self.note_host(host, EventKind::DrainStarted),
             Notice::Drained(host) => self.note_host(host, EventKind::Drained),
-            Notice::SharesChanged => Ok(()),
+            Notice::Released(_) | Notice::SharesChanged => Ok(()),
         }
     }
 
@@ -312,6 +312,10 @@ impl<'a> Run<'a> {
         let state = self.scheduler.state();
         let found = state.reservations.iter().find(|reservation| reservation.holder == place);
         let Some(reservation) = found.cloned() else { return Ok(()) };
+        if reservation.placement.is_empty() {
+            // Its hosts are lost; which ones it gets instead follows.
+            return Ok(());
+        }
         let now_ms = self.now_ms;
         let workload = self.workload_at(place);
         let record = &mut self.records[workload as usize];

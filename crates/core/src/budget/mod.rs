@@ -4,10 +4,11 @@
 //! allocated requests in the order of rule 4; unallocated requests. After each decision the search
 //! starts anew, since a start changes the usage ratios.
 //!
-//! What was found to be blocked is remembered until something happens that could unblock it (the
-//! *epoch* ends): GPUs or protections end, a contract is committed, or a ratio crossing is due
-//! (`wake`). Within an epoch a submission costs a comparison. This memory changes no result, and
-//! tests play whole runs with and without it.
+//! What was found to be blocked is remembered until something happens that could unblock it: for all
+//! leaves (the *epoch* ends) when GPUs come free, reservations change or a ratio crossing is due (`wake`);
+//! for those that may take from a budget when a protection of it ends or a contract of it is committed.
+//! What follows from the facts of a moment is remembered as long as these stand. Otherwise a submission
+//! costs a comparison. This memory changes no result, and tests play whole runs with and without it.
 
 mod order;
 mod preempt;
@@ -16,17 +17,19 @@ mod reserve;
 mod wake;
 mod why;
 
-use crate::cluster::Ask;
+use crate::cluster::{Ask, Placement};
 use crate::policy::{Decision, Policy};
 use crate::reason::{StartReason, WaitReason};
 use crate::state::{Notice, Settings, State};
 use crate::units::{BudgetIx, HostIx, SpanMs, TimeMs, WorkloadIx};
 use crate::wide::Ratio;
+use crate::workload::Status;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
+use core::cmp::Ordering;
 use queue::LeafQueue;
 
 /// The policy that Bursar exists for.
@@ -34,39 +37,53 @@ use queue::LeafQueue;
 pub struct BudgetPolicy {
     /// One queue per leaf, by its place among the leaves.
     queues: Vec<LeafQueue>,
-    /// Ends whenever something may have unblocked a request.
+    /// Changes with every fact that decisions depend on.
+    facts: u64,
+    /// Ends whenever something may have unblocked any request.
     epoch: u64,
-    /// Leaves with allocated requests that were not found blocked in this epoch.
+    /// Leaves with allocated requests that are not known to be blocked.
     open: Vec<bool>,
     /// The epoch that `open` was filled in.
     open_in: u64,
+    /// Per leaf what marks of blocked requests must carry to be true.
+    marks: Vec<u64>,
+    /// Holders of reservations that could not be placed in this search, while more may be reserved.
+    tried_holders: Vec<WorkloadIx>,
     /// The least gang of unallocated requests that found no idle GPUs in this epoch.
     free_blocked: Option<(u64, u32)>,
     /// Whether something came free since the reservations were last tried to be moved earlier.
     may_move: bool,
     /// For each host 1 + the place of the reservation that names it.
     reserved: Vec<u32>,
-    /// Unallocated requests that back off, by when that ends.
+    /// Requests that back off from unallocated starts, by when that ends. Those that ask for a contract are in
+    /// their queue all the same: an allocated start is open to them.
     backing_off: BTreeSet<(TimeMs, WorkloadIx)>,
     /// The next ratio crossing, when known.
     crossing: Option<TimeMs>,
-    /// Per budget its usage ratio at that moment of that epoch.
+    /// Per budget its usage ratio at that moment, for that version of its account.
     ratios: Vec<Cell<(TimeMs, u64, Ratio)>>,
-    /// Per leaf: whether rule 6 could allow it any side, at that moment of that epoch.
-    leaf_sides: Vec<Cell<(TimeMs, u64, bool)>>,
-    soft_longest: RefCell<SoftLongest>,
+    /// Per budget: whether rule 6 could allow it any of its siblings, at that moment, as those facts stood.
+    node_sides: Vec<Cell<(TimeMs, u64, bool)>>,
+    /// If reservations stay where they are.
+    soft_stay: RefCell<SoftLongest>,
+    /// If they make way where they can.
+    soft_make_way: RefCell<SoftLongest>,
     movable: RefCell<Movable>,
+    /// Whether it was asked just now whether a reservation could make way.
+    asks_way: Cell<bool>,
+    /// Leaves whose requests may be blocked only because one could not.
+    asked_way: Vec<bool>,
     reaches: Vec<RefCell<preempt::Reach>>,
     scratch: preempt::Scratch,
     /// Whether nothing is remembered from one decision to the next.
     forgetful: bool,
 }
 
-/// Which reservations could do without a host, at a moment of an epoch.
+/// Which reservations could do without a host, at a moment, as the facts stand.
 #[derive(Clone, Debug, Default)]
 struct Movable {
     at: TimeMs,
-    epoch: u64,
+    facts: u64,
     answers: Vec<Option<bool>>,
 }
 
@@ -86,6 +103,15 @@ struct Use {
     others: Others,
 }
 
+/// Whose GPUs a request is to have that are not idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// Of those who were told to leave for others, what these do not need.
+    WhoLeave,
+    /// Of those who run and may be told to leave for it.
+    WhoRun,
+}
+
 /// Whether standing reservations of others keep a request from hosts that they could do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
@@ -95,14 +121,17 @@ enum Others {
     MakeWay,
 }
 
-/// The longest contract that may start where so many GPUs are idle or unallocated, at a moment of an
-/// epoch.
+/// The longest contracts that may start on idle and unallocated GPUs, at a moment, as the facts stand.
 #[derive(Clone, Debug, Default)]
 struct SoftLongest {
     at: TimeMs,
-    epoch: u64,
-    /// Per pool, by GPUs.
-    by_pool: Vec<Vec<SpanMs>>,
+    facts: u64,
+    /// Whether it depends on what reservations can make way.
+    asks_way: bool,
+    /// Per pool, by GPUs of a single host.
+    single: Vec<Vec<SpanMs>>,
+    /// Per pool what each host that is whole allows, longest first.
+    whole: Vec<Vec<SpanMs>>,
 }
 
 impl BudgetPolicy {
@@ -112,18 +141,24 @@ impl BudgetPolicy {
         let leaves = state.tree.leaves().len();
         Self {
             queues: vec![LeafQueue::default(); leaves],
+            facts: 1,
             epoch: 1,
             open: vec![false; leaves],
             open_in: 0,
+            marks: vec![0; leaves],
+            tried_holders: Vec::new(),
             free_blocked: None,
             may_move: false,
             reserved: vec![0; state.cluster.hosts().len()],
             backing_off: BTreeSet::new(),
             crossing: None,
-            ratios: vec![Cell::new((TimeMs(0), 0, Ratio::default())); state.tree.len()],
-            leaf_sides: vec![Cell::new((TimeMs(0), 0, false)); leaves],
-            soft_longest: RefCell::default(),
+            ratios: vec![Cell::new((TimeMs(0), u64::MAX, Ratio::default())); state.tree.len()],
+            node_sides: vec![Cell::new((TimeMs(0), 0, false)); state.tree.len()],
+            soft_stay: RefCell::default(),
+            soft_make_way: RefCell::default(),
             movable: RefCell::default(),
+            asks_way: Cell::new(false),
+            asked_way: vec![false; leaves],
             reaches: vec![RefCell::default(); leaves],
             scratch: preempt::Scratch::default(),
             forgetful: false,
@@ -141,15 +176,16 @@ impl BudgetPolicy {
         state.tree.leaf_place(budget).expect("workloads are charged to leaves")
     }
 
-    /// Rule 3, remembered for the moment and the epoch: whatever changes a ratio ends the epoch.
+    /// Rule 3, remembered for the moment and the version of the account.
     fn ratio(&self, state: &State, node: BudgetIx) -> Ratio {
         let known = &self.ratios[node.at()];
-        let (now, epoch, ratio) = known.get();
-        if (now, epoch) == (state.now(), self.epoch) {
+        let (now, version, ratio) = known.get();
+        let current = state.ledger.version(node);
+        if (now, version) == (state.now(), current) {
             return ratio;
         }
         let ratio = state.ledger.usage_ratio(node, state.now());
-        known.set((state.now(), self.epoch, ratio));
+        known.set((state.now(), current, ratio));
         ratio
     }
 
@@ -161,18 +197,157 @@ impl BudgetPolicy {
 
     fn end_epoch(&mut self) {
         self.epoch += 1;
+        self.facts_changed();
+    }
+
+    fn facts_changed(&mut self) {
+        self.facts += 1;
         self.crossing = None;
+    }
+
+    /// More may be taken from `theirs`, or it stands higher: its protected work has become interruptible, or
+    /// a contract of it is committed. That unblocks those alone who stand below it by the margin.
+    fn unblock_against(&mut self, state: &State, theirs: BudgetIx) {
+        self.facts_changed();
+        let leaves = state.tree.leaves();
+        for (place, &leaf) in leaves.iter().enumerate() {
+            if self.open[place] || !self.may_have_allocated(state, place) {
+                continue;
+            }
+            let Some((mine, theirs)) = state.tree.parting(leaf, theirs) else { continue };
+            let margin = state.settings.margin_ppm;
+            if state.ledger.account(theirs).interruptible_gpus > 0
+                && self.ratio(state, mine).at_least_margin_below(self.ratio(state, theirs), margin)
+            {
+                self.unblock(state, place);
+            }
+        }
+    }
+
+    /// Reservations may be able to make way that were not: that unblocks those who asked for it.
+    fn unblock_asking(&mut self, state: &State) {
+        self.facts_changed();
+        for place in 0..self.asked_way.len() {
+            if self.asked_way[place] {
+                self.unblock(state, place);
+            }
+        }
+    }
+
+    /// GPUs of hosts have come free for others, and nothing else has changed: that unblocks those who could use
+    /// as many as any of these hosts has that are not protected.
+    fn unblock_on(&mut self, state: &State, hosts: &Placement) {
+        if Self::may_reserve_more(state) {
+            return self.end_epoch();
+        }
+        self.unblock_asking(state);
+        self.free_blocked = None;
+        let most = hosts.iter().map(|&(host, _)| Self::not_protected_on(state, host)).max();
+        let most = most.unwrap_or(0);
+        let leaves = state.tree.leaves().iter();
+        for ((queue, open), &leaf) in self.queues.iter_mut().zip(&mut self.open).zip(leaves) {
+            if queue.waiting_contracts == 0 || state.tree.fraction(leaf) == 0 {
+                continue;
+            }
+            for list in queue.lists.iter_mut().filter(|list| list.part <= most) {
+                list.unblock();
+                *open |= !list.contracts.is_empty();
+            }
+        }
+    }
+
+    /// GPUs of a host that any request could have at the very most.
+    fn not_protected_on(state: &State, host: HostIx) -> u32 {
+        let facts = state.cluster.host(host);
+        let protected = facts.runs.iter().filter(|&&(run, _)| state.workload(run).protected);
+        let protected: u32 = protected.map(|&(_, gpus)| gpus).sum();
+        facts.spec.gpus - facts.held - facts.starting - facts.awaited - protected
+    }
+
+    /// An attempt has stopped. Its contract, if it was protected still, is given back.
+    fn note_stopped(&mut self, state: &State, workload: WorkloadIx) {
+        let stopped = state.workload(workload);
+        let leaf = stopped.spec.budget;
+        let gives_back = stopped.allocated && stopped.protected_until > state.now();
+        if gives_back && is_limited(state, leaf) {
+            return self.end_epoch();
+        }
+        self.unblock_on(state, &stopped.left);
+        if gives_back {
+            // Those who share a budget with it stand lower against all others.
+            for place in 0..self.queues.len() {
+                let shares = state.tree.path(leaf).any(|node| {
+                    node != BudgetIx(0) && state.tree.leaves_below(node).contains(&place)
+                });
+                if shares {
+                    self.unblock(state, place);
+                }
+            }
+        }
+    }
+
+    /// Whether contracts wait in a leaf that is funded.
+    fn may_have_allocated(&self, state: &State, place: usize) -> bool {
+        self.queues[place].waiting_contracts > 0
+            && state.tree.fraction(state.tree.leaves()[place]) > 0
+    }
+
+    fn unblock(&mut self, state: &State, place: usize) {
+        self.marks[place] += 1;
+        self.open[place] = self.may_have_allocated(state, place);
+        self.asked_way[place] = false;
+    }
+
+    /// Rule 6: work of `theirs` is interruptible from now on.
+    fn note_interruptible(&mut self, state: &State, workload: WorkloadIx) {
+        if Self::may_reserve_more(state) {
+            return self.end_epoch();
+        }
+        let place = Self::leaf_of(state, workload);
+        let spec = &state.workload(workload).spec;
+        if self.queues[place].has_higher_rank(spec.rank) {
+            self.unblock(state, place);
+        }
+        self.unblock_against(state, spec.budget);
+    }
+
+    /// A contract of `theirs` is committed.
+    fn note_committed(&mut self, state: &State, theirs: BudgetIx) {
+        // A side that comes to be above a holder counts for its reservation, which may then make way.
+        let counts = state.reservations.iter().any(|reservation| {
+            let holder = state.workload(reservation.holder).spec.budget;
+            state.tree.parting(holder, theirs).is_some_and(|(mine, theirs)| {
+                self.ratio(state, mine).compare(self.ratio(state, theirs)) == Ordering::Less
+            })
+        });
+        if Self::may_reserve_more(state) {
+            return self.end_epoch();
+        }
+        if counts {
+            self.unblock_asking(state);
+        }
+        self.unblock_against(state, theirs);
     }
 
     fn enqueue(&mut self, state: &State, workload: WorkloadIx) {
         let leaf = Self::leaf_of(state, workload);
-        let open = self.queues[leaf].insert(state, workload, self.epoch);
+        let open = self.queues[leaf].insert(state, workload, self.marks[leaf]);
         let funded = state.tree.fraction(state.tree.leaves()[leaf]) > 0;
         if open && funded && self.open_in == self.epoch {
             self.open[leaf] = true;
         }
         self.crossing = None;
         self.free_blocked = None;
+    }
+
+    /// Whether a request is unallocated on purpose (rule 1).
+    fn is_free(state: &State, workload: WorkloadIx) -> bool {
+        state.workload(workload).protection() == SpanMs::ZERO
+    }
+
+    /// Rule 7: whether one more reservation may stand.
+    fn may_reserve_more(state: &State) -> bool {
+        state.reservations.len() < state.settings.reservations as usize
     }
 
     /// Rule 7: whether `holder` has hosts reserved.
@@ -230,15 +405,18 @@ impl BudgetPolicy {
         }
         let spec = &state.workload(index).spec;
         let (gpus, shape, model) = (spec.gpus, spec.shape, spec.model);
+        // Nobody leaves for it where another pool will have room to spare.
         for &others in ways {
-            for (pool, ask) in state.cluster.asks(gpus, shape, model) {
-                if !Self::has_room(state, index, pool) {
-                    continue;
-                }
-                let found = self.place_by_preempting(state, index, pool, ask, others);
-                let found = found.and_then(|start| self.unless_reserved(state, start, others));
-                if found.is_some() {
-                    return found;
+            for from in [From::WhoLeave, From::WhoRun] {
+                for (pool, ask) in state.cluster.asks(gpus, shape, model) {
+                    if !Self::has_room(state, index, pool) {
+                        continue;
+                    }
+                    let found = self.place_by_preempting(state, index, (pool, ask), from, others);
+                    let found = found.and_then(|start| self.unless_reserved(state, start, others));
+                    if found.is_some() {
+                        return found;
+                    }
                 }
             }
         }
@@ -284,19 +462,28 @@ impl BudgetPolicy {
     /// Rules 4, 6, 7, 8: the next start or reservation of an allocated request.
     fn decide_allocated(&mut self, state: &State) -> Option<Decision> {
         self.reopen(state);
+        self.tried_holders.clear();
         while let Some(leaf) = self.next_leaf(state) {
-            let Some(entry) = self.next_request(state, leaf) else {
+            self.asks_way.set(false);
+            let next = self.next_request(state, leaf);
+            let decision = next.and_then(|entry| self.place(state, entry.workload));
+            self.asked_way[leaf] |= self.asks_way.get();
+            if decision.is_some() {
+                return decision;
+            }
+            let Some(entry) = next else {
                 self.open[leaf] = false;
                 continue;
             };
-            if let Some(decision) = self.place(state, entry.workload) {
-                return Some(decision);
-            }
-            if state.reservations.len() < state.settings.reservations as usize
-                && Self::reservation_index(state, entry.workload).is_none()
-                && let Some(reservation) = self.find_reservation(state, entry.workload, None)
-            {
-                return Some(Decision::Reserve(reservation));
+            if Self::may_reserve_more(state) {
+                if Self::reservation_index(state, entry.workload).is_some() {
+                    // Those after it cannot be placed either, but may be promised hosts.
+                    self.tried_holders.push(entry.workload);
+                    continue;
+                }
+                if let Some(reservation) = self.find_reservation(state, entry.workload, None) {
+                    return Some(Decision::Reserve(reservation));
+                }
             }
             self.block(state, leaf, entry);
         }
@@ -352,7 +539,11 @@ impl BudgetPolicy {
                 break;
             }
             self.backing_off.pop_first();
-            self.enqueue(state, workload);
+            if Self::is_free(state, workload) {
+                self.enqueue(state, workload);
+            } else {
+                self.free_blocked = None;
+            }
         }
     }
 }
@@ -367,25 +558,38 @@ impl Policy for BudgetPolicy {
             Notice::Submitted(workload) => self.enqueue(state, workload),
             Notice::Requeued(workload) => {
                 let until = state.workload(workload).backs_off_until;
-                if until > state.now() {
+                let backs_off = until > state.now();
+                if backs_off {
                     self.backing_off.insert((until, workload));
-                } else {
+                }
+                if !(backs_off && Self::is_free(state, workload)) {
                     self.enqueue(state, workload);
                 }
-                self.end_epoch();
             }
             Notice::Dequeued(workload) => {
                 let until = state.workload(workload).backs_off_until;
-                if !self.backing_off.remove(&(until, workload)) {
+                let backed_off = self.backing_off.remove(&(until, workload));
+                if !(backed_off && Self::is_free(state, workload)) {
                     self.queues[Self::leaf_of(state, workload)].remove(state, workload);
                 }
-                self.end_epoch();
+                let decided = state.workload(workload);
+                if decided.status == Status::Queued || !decided.allocated {
+                    // Cancelled, or charged to nobody: what others may do stays as it is.
+                    self.facts_changed();
+                } else {
+                    self.note_committed(state, decided.spec.budget);
+                }
             }
             Notice::Reserved(_) | Notice::Unreserved(_) => {
                 self.note_reservations(state);
                 self.end_epoch();
             }
-            Notice::Stopped(..)
+            Notice::Stopped(workload, _) => {
+                self.may_move = true;
+                self.note_stopped(state, workload);
+            }
+            Notice::Ended(..) => {}
+            Notice::Released(_)
             | Notice::HostDown(_)
             | Notice::HostUp(_)
             | Notice::DrainStarted(_)
@@ -394,15 +598,20 @@ impl Policy for BudgetPolicy {
                 self.may_move = true;
                 self.end_epoch();
             }
-            Notice::ProtectionEnded(_) | Notice::Preempted(_) => self.end_epoch(),
-            // The contract was committed when the start was decided.
+            Notice::ProtectionEnded(workload) => self.note_interruptible(state, workload),
+            Notice::Preempted(workload) => {
+                self.unblock_on(state, &state.workload(workload).placement);
+            }
             Notice::Started(workload) => {
-                if !state.workload(workload).allocated {
-                    // From now on it can be told to leave.
-                    self.end_epoch();
+                // The contract was committed when the start was decided. Unallocated work can be told to leave
+                // from now on; and of work that was held, it is known only now until when it is protected.
+                let started = state.workload(workload);
+                if !started.allocated {
+                    self.unblock_on(state, &started.placement);
+                } else if started.decided < state.now() {
+                    self.unblock_asking(state);
                 }
             }
-            Notice::Ended(..) => {}
         }
     }
 

@@ -5,7 +5,7 @@
 //! programme is tried before anything of a more used one.
 
 use super::queue::{AskKey, AskList, Entry};
-use super::{BudgetPolicy, is_limited, least_rate};
+use super::{BudgetPolicy, Others, SoftLongest, is_limited, least_rate};
 use crate::cluster::Ask;
 use crate::state::{Settings, State};
 use crate::tree::FRACTION_ONE;
@@ -19,9 +19,10 @@ impl BudgetPolicy {
     pub(super) fn reopen(&mut self, state: &State) {
         if self.open_in != self.epoch {
             self.open_in = self.epoch;
-            let leaves = self.queues.iter().zip(state.tree.leaves());
-            for (open, (queue, &leaf)) in self.open.iter_mut().zip(leaves) {
-                *open = queue.waiting_contracts > 0 && state.tree.fraction(leaf) > 0;
+            self.marks.iter_mut().for_each(|mark| *mark += 1);
+            self.asked_way.fill(false);
+            for place in 0..self.open.len() {
+                self.open[place] = self.may_have_allocated(state, place);
             }
         }
     }
@@ -36,33 +37,39 @@ impl BudgetPolicy {
         state.tree.leaf_place(leaf)
     }
 
-    /// The first request of a leaf that is not known to be blocked in this epoch, by rank, first
+    /// The first request of a leaf that is not known to be blocked, by rank, first
     /// submission and id.
     pub(super) fn next_request(&mut self, state: &State, leaf: usize) -> Option<Entry> {
         let budget = state.tree.leaves()[leaf];
         let limited = is_limited(state, budget);
         let has_sides = self.leaf_has_sides(state, budget);
         // While a reservation is to be had, the first that cannot be placed must be known.
-        let may_reserve = state.reservations.len() < state.settings.reservations as usize;
+        let may_reserve = Self::may_reserve_more(state);
         loop {
             let first = |list: &AskList| {
-                let first = list.contracts.first_shorter(list.blocked_from(self.epoch))?;
+                let bound = list.blocked_from(self.marks[leaf]);
+                if !self.tried_holders.is_empty() {
+                    let untried = |entry: &Entry| !self.tried_holders.contains(&entry.workload);
+                    return list.contracts.iter().filter(untried).find(|e| e.contract < bound);
+                }
+                let first = list.contracts.first_shorter(bound)?;
                 if may_reserve || self.forgetful {
                     return Some(first);
                 }
                 let rank = state.workload(first.workload).spec.rank;
                 let bound = if has_sides || state.has_lower_rank(budget, rank) {
-                    self.longest_in_reach(state, budget, list.key)
+                    self.longest_in_reach(state, budget, &list.asks)
                 } else if Self::has_holder(state, budget, list.key) {
                     return Some(first);
                 } else {
                     // It can have nothing but idle and unallocated GPUs, and so can all after it.
-                    self.longest_on_soft(state, list.key)
+                    self.longest_on_soft(state, &list.asks, first.contract)
                 };
                 if first.contract <= bound {
                     return Some(first);
                 }
-                let shorter = SpanMs(bound.0.saturating_add(1)).min(list.blocked_from(self.epoch));
+                let shorter =
+                    SpanMs(bound.0.saturating_add(1)).min(list.blocked_from(self.marks[leaf]));
                 list.contracts.first_shorter(shorter)
             };
             let lists = self.queues[leaf].lists.iter();
@@ -73,7 +80,7 @@ impl BudgetPolicy {
             // Rule 1: without room for its whole contract it is unallocated this time.
             let list = &mut self.queues[leaf].lists[at];
             if limited && !state.would_be_allocated(entry.workload, least_rate(state, list.key)) {
-                list.block(entry.contract, self.epoch);
+                list.block(entry.contract, self.marks[leaf]);
                 continue;
             }
             return Some(entry);
@@ -89,63 +96,124 @@ impl BudgetPolicy {
     }
 
     /// The longest contract for which what the leaf could take could be enough; zero for none.
-    fn longest_in_reach(&self, state: &State, leaf: BudgetIx, key: AskKey) -> SpanMs {
-        let asks = state.cluster.asks(key.gpus, key.shape, key.model);
+    fn longest_in_reach(&self, state: &State, leaf: BudgetIx, asks: &[(usize, Ask)]) -> SpanMs {
         self.reach(state, leaf, |reach| {
-            asks.map(|(pool, ask)| reach.longest(pool, ask)).max().unwrap_or(SpanMs::ZERO)
+            let each = asks.iter().map(|&(pool, ask)| reach.longest(pool, ask));
+            each.max().unwrap_or(SpanMs::ZERO)
         })
     }
 
     /// The longest contract for which idle and unallocated GPUs could be enough, on whatever hosts it may
-    /// use (rules 7 and 8); zero for none. Never less than what is true.
-    pub(super) fn longest_on_soft(&self, state: &State, key: AskKey) -> SpanMs {
-        let room = |(index, ask): (usize, Ask)| {
-            let pool = &state.cluster.pools()[index];
-            if !pool.soft_may_fit(ask) {
-                SpanMs::ZERO
-            } else if ask.is_single() {
-                self.longest_on_host_with(state, index, ask.single_gpus())
-            } else {
-                // The whole hosts of a gang: as long as the shortest that it needs of them allows.
-                let hosts = pool.soft_hosts(ask.gpus_per_host);
-                let hosts = hosts.filter(|&host| !Self::is_debug_host(state, host));
-                let mut longest: Vec<SpanMs> =
-                    hosts.map(|host| self.longest_on(state, host)).collect();
-                longest.sort_unstable_by(|a, b| b.cmp(a));
-                longest.get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO)
-            }
+    /// use (rules 7 and 8); zero for none. Never less than what is true. Where it is enough for `contract`
+    /// with all reservations where they are, it is not asked whether they could make way for a longer one.
+    pub(super) fn longest_on_soft(
+        &self,
+        state: &State,
+        asks: &[(usize, Ask)],
+        contract: SpanMs,
+    ) -> SpanMs {
+        let longest = |others: Others| {
+            let each = asks.iter().map(|&place| self.longest_on_soft_of(state, place, others));
+            each.max().unwrap_or(SpanMs::ZERO)
         };
-        let asks = state.cluster.asks(key.gpus, key.shape, key.model);
-        asks.map(room).max().unwrap_or(SpanMs::ZERO)
+        let stay = longest(Others::Stay);
+        if contract <= stay || state.reservations.is_empty() {
+            stay
+        } else {
+            longest(Others::MakeWay)
+        }
     }
 
-    /// The longest contract that may start on any host with `gpus` idle or unallocated GPUs. Remembered
-    /// for the moment and the epoch.
-    fn longest_on_host_with(&self, state: &State, pool: usize, gpus: u32) -> SpanMs {
-        let mut known = self.soft_longest.borrow_mut();
-        if (known.at, known.epoch) != (state.now(), self.epoch) {
-            (known.at, known.epoch) = (state.now(), self.epoch);
-            known.by_pool.clear();
-            for pool in state.cluster.pools() {
-                let longest = |gpus| {
-                    let hosts = pool.soft_hosts(gpus);
-                    hosts.map(|host| self.longest_on(state, host)).max().unwrap_or(SpanMs::ZERO)
-                };
-                known.by_pool.push((0..=pool.gpus_per_host).map(longest).collect());
-            }
+    fn longest_on_soft_of(
+        &self,
+        state: &State,
+        (index, ask): (usize, Ask),
+        others: Others,
+    ) -> SpanMs {
+        let pool = &state.cluster.pools()[index];
+        if ask.is_single() {
+            let gpus = ask.single_gpus() as usize;
+            return self.with_soft(state, others, |longest| longest.single[index][gpus]);
         }
-        known.by_pool[pool][gpus as usize]
+        if ask.gpus_per_host == pool.gpus_per_host {
+            return self.with_soft(state, others, |longest| {
+                longest.whole[index].get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO)
+            });
+        }
+        let mut longest = Vec::new();
+        self.fill_gang(state, index, ask.gpus_per_host, others, &mut longest);
+        longest.get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO)
+    }
+
+    /// What idle and unallocated GPUs are enough for, remembered for the moment and the facts.
+    fn with_soft<T>(
+        &self,
+        state: &State,
+        others: Others,
+        read: impl FnOnce(&SoftLongest) -> T,
+    ) -> T {
+        let known = match others {
+            Others::Stay => &self.soft_stay,
+            Others::MakeWay => &self.soft_make_way,
+        };
+        let mut known = known.borrow_mut();
+        if (known.at, known.facts) != (state.now(), self.facts) {
+            (known.at, known.facts) = (state.now(), self.facts);
+            let asked = self.asks_way.replace(false);
+            self.fill_soft(state, others, &mut known);
+            known.asks_way = self.asks_way.replace(asked);
+        }
+        self.asks_way.set(self.asks_way.get() || known.asks_way);
+        read(&known)
+    }
+
+    fn fill_soft(&self, state: &State, others: Others, known: &mut SoftLongest) {
+        let pools = state.cluster.pools();
+        known.single.resize(pools.len(), Vec::new());
+        known.whole.resize(pools.len(), Vec::new());
+        for (index, pool) in pools.iter().enumerate() {
+            let longest = &mut known.single[index];
+            longest.clear();
+            longest.resize(pool.gpus_per_host as usize + 1, SpanMs::ZERO);
+            for host in pool.soft_hosts(1) {
+                let soft = state.cluster.host(host).soft() as usize;
+                if longest[soft] < SpanMs(u64::MAX) {
+                    longest[soft] = longest[soft].max(self.longest_on(state, host, others));
+                }
+            }
+            for gpus in (1..longest.len()).rev() {
+                longest[gpus - 1] = longest[gpus - 1].max(longest[gpus]);
+            }
+            self.fill_gang(state, index, pool.gpus_per_host, others, &mut known.whole[index]);
+        }
+    }
+
+    /// How long a contract each whole host of a gang allows, longest first: a gang may be as long as the
+    /// shortest that it needs of them.
+    fn fill_gang(
+        &self,
+        state: &State,
+        pool: usize,
+        gpus_per_host: u32,
+        others: Others,
+        longest: &mut Vec<SpanMs>,
+    ) {
+        let hosts = state.cluster.pools()[pool].soft_hosts(gpus_per_host);
+        let hosts = hosts.filter(|&host| !Self::is_debug_host(state, host));
+        longest.clear();
+        longest.extend(hosts.map(|host| self.longest_on(state, host, others)));
+        longest.sort_unstable_by(|a, b| b.cmp(a));
     }
 
     /// The longest contract that may start on a host now, for others than a holder of it.
-    fn longest_on(&self, state: &State, host: HostIx) -> SpanMs {
+    fn longest_on(&self, state: &State, host: HostIx, others: Others) -> SpanMs {
         let by_debug = if Self::is_debug_host(state, host) {
             Settings::DEBUG_RUNTIME_MAX
         } else {
             SpanMs(u64::MAX)
         };
         let Some(index) = self.reserved[host.at()].checked_sub(1) else { return by_debug };
-        if self.is_movable(state, index as usize) {
+        if others == Others::MakeWay && self.is_movable(state, index as usize) {
             return by_debug;
         }
         let until = state.reservations[index as usize].until;
@@ -166,7 +234,7 @@ impl BudgetPolicy {
                 && list.key.model == spec.model
                 && list.key.gpus >= spec.gpus;
             if same || larger {
-                list.block(entry.contract, self.epoch);
+                list.block(entry.contract, self.marks[leaf]);
             }
         }
     }
@@ -226,6 +294,9 @@ impl BudgetPolicy {
                     list.contracts
                         .iter()
                         .filter(untried)
+                        .filter(|entry| {
+                            state.workload(entry.workload).backs_off_until <= state.now()
+                        })
                         .find(|entry| !state.would_be_allocated(entry.workload, rate))
                 } else {
                     None

@@ -1,7 +1,6 @@
 //! Rule 6: who may be made to leave for an allocated request, and who of these does.
 
-use super::queue::AskKey;
-use super::{BudgetPolicy, Others, Use};
+use super::{BudgetPolicy, From, Others, Use};
 use crate::cluster::{Ask, Placement};
 use crate::policy::{Decision, Victim};
 use crate::reason::{EvictReason, StartReason};
@@ -28,25 +27,23 @@ pub(super) struct Side {
     pub(super) ratio_theirs: Ratio,
 }
 
-/// How many hosts could give how many GPUs to a leaf, at a moment of an epoch.
+/// How many hosts could give how many GPUs to a leaf, at a moment, as the facts stand.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach {
     at: TimeMs,
-    epoch: u64,
+    facts: u64,
     sides: Vec<Option<Side>>,
     available: Vec<u32>,
-    /// Per pool and GPUs: hosts that are not debug hosts.
+    /// Per pool and GPUs: how many hosts that are not debug hosts reach as many.
     normal: Vec<Vec<u32>>,
-    /// Per pool and GPUs: debug hosts.
+    /// Per pool and GPUs: how many debug hosts do.
     debug: Vec<Vec<u32>>,
 }
 
 impl Reach {
     /// The longest contract of `ask` that may have room; zero for none.
     pub(super) fn longest(&self, pool: usize, ask: Ask) -> SpanMs {
-        let with = |levels: &[Vec<u32>], gpus: u32| -> u32 {
-            levels[pool].iter().skip(gpus as usize).sum()
-        };
+        let with = |levels: &[Vec<u32>], gpus: u32| levels[pool][gpus as usize];
         if !ask.is_single() {
             let enough = with(&self.normal, ask.gpus_per_host) >= ask.hosts;
             return if enough { SpanMs(u64::MAX) } else { SpanMs::ZERO };
@@ -119,23 +116,34 @@ impl BudgetPolicy {
     }
 
     /// Whether rule 6 (a) could allow any side at all to a request of `leaf` now, however short. Remembered
-    /// for the moment and the epoch.
+    /// for the moment and the facts.
     pub(super) fn leaf_has_sides(&self, state: &State, leaf: BudgetIx) -> bool {
-        let place = state.tree.leaf_place(leaf).expect("requests are of leaves");
-        let known = &self.leaf_sides[place];
-        let (now, epoch, has) = known.get();
-        if (now, epoch) == (state.now(), self.epoch) {
+        state.tree.path(leaf).any(|mine| self.has_side(state, mine))
+    }
+
+    /// Whether rule 6 (a) could allow `mine` any of its siblings now.
+    fn has_side(&self, state: &State, mine: BudgetIx) -> bool {
+        let known = &self.node_sides[mine.at()];
+        let (now, facts, has) = known.get();
+        if (now, facts) == (state.now(), self.facts) {
             return has;
         }
-        let mut sides = Vec::new();
-        let has = self.sides(state, leaf, 0, true, &mut sides) > 0;
-        known.set((state.now(), self.epoch, has));
+        let has = state.tree.parent(mine).is_some_and(|parent| {
+            state.tree.children(parent).iter().any(|&theirs| {
+                theirs != mine
+                    && state.ledger.account(theirs).interruptible_gpus > 0
+                    && self
+                        .ratio(state, mine)
+                        .at_least_margin_below(self.ratio(state, theirs), state.settings.margin_ppm)
+            })
+        });
+        known.set((state.now(), self.facts, has));
         has
     }
 
     /// What a request of `leaf` could have at the very most on each host, were its contract as short as can
     /// be and all hosts open to it: how many hosts reach how many GPUs. Remembered for the moment and the
-    /// epoch.
+    /// facts.
     pub(super) fn reach<T>(
         &self,
         state: &State,
@@ -144,22 +152,25 @@ impl BudgetPolicy {
     ) -> T {
         let place = state.tree.leaf_place(leaf).expect("requests are of leaves");
         let mut reach = self.reaches[place].borrow_mut();
-        if (reach.at, reach.epoch) != (state.now(), self.epoch) {
+        if (reach.at, reach.facts) != (state.now(), self.facts) {
             self.fill_reach(state, leaf, &mut reach);
         }
         read(&reach)
     }
 
     fn fill_reach(&self, state: &State, leaf: BudgetIx, reach: &mut Reach) {
-        (reach.at, reach.epoch) = (state.now(), self.epoch);
+        (reach.at, reach.facts) = (state.now(), self.facts);
         let Reach { sides, available, normal, debug, .. } = reach;
         self.sides(state, leaf, 0, true, sides);
+        let own = state.tree.leaf_place(leaf);
+        let takes: Vec<bool> =
+            (0..sides.len()).map(|place| sides[place].is_some() || Some(place) == own).collect();
         available.clear();
         available.extend(state.cluster.hosts().iter().map(crate::cluster::Host::soft));
         for &other in state.takeable() {
             let theirs = state.workload(other);
             let place = state.tree.leaf_place(theirs.spec.budget).expect("a leaf");
-            if theirs.allocated && (theirs.spec.budget == leaf || sides[place].is_some()) {
+            if theirs.allocated && takes[place] {
                 for &(host, gpus) in &theirs.placement {
                     available[host.at()] += gpus;
                 }
@@ -181,6 +192,11 @@ impl BudgetPolicy {
             };
             levels[host.pool][available[at] as usize] += 1;
         }
+        for levels in normal.iter_mut().chain(debug) {
+            for gpus in (1..levels.len()).rev() {
+                levels[gpus - 1] += levels[gpus];
+            }
+        }
     }
 
     /// Rule 6: the GPUs that `index` needs, from idle ones and those of others that it may preempt.
@@ -188,14 +204,57 @@ impl BudgetPolicy {
         &mut self,
         state: &State,
         index: WorkloadIx,
-        pool: usize,
-        ask: Ask,
+        place: (usize, Ask),
+        from: From,
         others: Others,
     ) -> Option<Decision> {
         let mut scratch = core::mem::take(&mut self.scratch);
-        let decision = self.preempt_with(state, index, (pool, ask), others, &mut scratch);
+        let decision = match from {
+            From::WhoLeave => self.wait_for_leaving(state, index, place, others, &mut scratch),
+            From::WhoRun => self.preempt_with(state, index, place, others, &mut scratch),
+        };
         self.scratch = scratch;
         decision
+    }
+
+    /// Others leave for somebody else and leave room to spare: the request waits for that, and evicts none.
+    fn wait_for_leaving(
+        &self,
+        state: &State,
+        index: WorkloadIx,
+        (pool, ask): (usize, Ask),
+        reservations: Others,
+        scratch: &mut Scratch,
+    ) -> Option<Decision> {
+        let workload = state.workload(index);
+        let facts = &state.cluster.pools()[pool];
+        if facts.idle_soon() < workload.spec.gpus || facts.idle_soon() == facts.idle() {
+            return None;
+        }
+        let how = Use { kind: Self::kind(state, index, ask), others: reservations };
+        self.fill_idle_soon(state, index, pool, how, &mut scratch.available);
+        let available = &scratch.available;
+        let placement = state.cluster.place(pool, ask, |host| available[host.at()])?;
+        let reason = StartReason::Idle { ratio: self.ratio(state, workload.spec.budget) };
+        Some(start(index, placement, reason, Vec::new()))
+    }
+
+    /// GPUs of each host that are nobody's once those who leave are gone.
+    fn fill_idle_soon(
+        &self,
+        state: &State,
+        index: WorkloadIx,
+        pool: usize,
+        how: Use,
+        available: &mut Vec<u32>,
+    ) {
+        available.clear();
+        available.resize(state.cluster.hosts().len(), 0);
+        for &host in &state.cluster.pools()[pool].hosts {
+            if self.may_use(state, host, index, how) {
+                available[host.at()] = state.cluster.host(host).idle_soon();
+            }
+        }
     }
 
     fn preempt_with(
@@ -232,31 +291,15 @@ impl BudgetPolicy {
         };
         let enough = idle_soon + own + unallocated + others >= workload.spec.gpus;
         let soft_is_enough = || {
-            let key = AskKey {
-                gpus: workload.spec.gpus,
-                shape: workload.spec.shape,
-                model: workload.spec.model,
-            };
+            let length = workload.protection();
             Self::reservation_index(state, index).is_some()
-                || workload.protection() <= self.longest_on_soft(state, key)
+                || length <= self.longest_on_soft(state, &[(pool, ask)], length)
         };
         if !enough || (own + others == 0 && !soft_is_enough()) {
             return None;
         }
+        self.fill_idle_soon(state, index, pool, how, &mut scratch.available);
         let available = &mut scratch.available;
-        available.clear();
-        available.resize(state.cluster.hosts().len(), 0);
-        for &host in &state.cluster.pools()[pool].hosts {
-            if may_use(host) {
-                available[host.at()] = state.cluster.host(host).idle_soon();
-            }
-        }
-        if let Some(placement) = state.cluster.place(pool, ask, |host| available[host.at()]) {
-            // Others leave for somebody else and leave room to spare: it waits for that, and evicts none.
-            let ratio = self.ratio(state, leaf);
-            let reason = StartReason::Idle { ratio };
-            return Some(start(index, placement, reason, Vec::new()));
-        }
         let base = available.clone();
         let sides = &scratch.sides;
         let mut choices = Vec::new();

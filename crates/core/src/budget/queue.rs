@@ -5,6 +5,7 @@
 //! be placed: the contract's length. A shorter one fits wherever a longer one does (rules 6 and 7), so
 //! once a request is blocked, only shorter ones after it need to be looked at.
 
+use crate::cluster::Ask;
 use crate::state::State;
 use crate::units::{ModelIx, SpanMs, TimeMs, WorkloadIx};
 use alloc::collections::BTreeMap;
@@ -67,10 +68,6 @@ impl OrderedList {
         after.saturating_sub(1)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
-    }
-
     pub(super) fn insert(&mut self, entry: Entry) {
         self.shortest = self.shortest.min(entry.contract);
         if self.chunks.is_empty() {
@@ -114,6 +111,11 @@ impl OrderedList {
         chunk.entries.iter().find(|entry| entry.contract < bound).copied()
     }
 
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
     /// All, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
         self.chunks.iter().flat_map(|chunk| chunk.entries.iter().copied())
@@ -124,29 +126,33 @@ impl OrderedList {
 #[derive(Clone, Debug)]
 pub(super) struct AskList {
     pub(super) key: AskKey,
+    /// The pools that may hold it, with what it asks of each.
+    pub(super) asks: Vec<(usize, Ask)>,
+    /// The fewest GPUs that any host of it gives.
+    pub(super) part: u32,
     /// Those with a contract.
     pub(super) contracts: OrderedList,
     /// Those that are unallocated on purpose.
     pub(super) free: OrderedList,
     /// Contracts of this length or longer are known to be blocked …
     blocked_from: SpanMs,
-    /// … as long as the policy's epoch is this one.
+    /// … as long as the leaf's mark is this one.
     blocked_in: u64,
 }
 
 impl AskList {
-    /// Contracts at least this long need not be tried in `epoch`.
-    pub(super) fn blocked_from(&self, epoch: u64) -> SpanMs {
-        if self.blocked_in == epoch { self.blocked_from } else { SpanMs(u64::MAX) }
+    /// Contracts at least this long need not be tried while the leaf's mark is `mark`.
+    pub(super) fn blocked_from(&self, mark: u64) -> SpanMs {
+        if self.blocked_in == mark { self.blocked_from } else { SpanMs(u64::MAX) }
     }
 
-    fn unblock(&mut self) {
+    pub(super) fn unblock(&mut self) {
         self.blocked_from = SpanMs(u64::MAX);
     }
 
-    pub(super) fn block(&mut self, from: SpanMs, epoch: u64) {
-        self.blocked_from = self.blocked_from(epoch).min(from);
-        self.blocked_in = epoch;
+    pub(super) fn block(&mut self, from: SpanMs, mark: u64) {
+        self.blocked_from = self.blocked_from(mark).min(from);
+        self.blocked_in = mark;
     }
 }
 
@@ -154,17 +160,21 @@ impl AskList {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeafQueue {
     pub(super) lists: Vec<AskList>,
-    /// Contracts waiting, by their GPU-time (GPUs x length): which crossings matter (rule 6).
+    /// Contracts waiting, by what they would commit in units, once for each rate at which they could: which
+    /// crossings and which hard limits matter (rules 1 and 6).
     pub(super) contract_costs: BTreeMap<u128, u32>,
     pub(super) waiting_contracts: u32,
     pub(super) waiting_free: u32,
 }
 
 impl LeafQueue {
-    fn list(&mut self, key: AskKey) -> &mut AskList {
+    fn list(&mut self, state: &State, key: AskKey) -> &mut AskList {
         let at = self.lists.iter().position(|list| list.key == key).unwrap_or_else(|| {
+            let asks: Vec<_> = state.cluster.asks(key.gpus, key.shape, key.model).collect();
             self.lists.push(AskList {
                 key,
+                part: asks.iter().map(|(_, ask)| ask.smallest_part()).min().unwrap_or(0),
+                asks,
                 contracts: OrderedList::default(),
                 free: OrderedList::default(),
                 blocked_from: SpanMs(u64::MAX),
@@ -175,33 +185,43 @@ impl LeafQueue {
         &mut self.lists[at]
     }
 
-    /// A request starts to wait. Says whether it could be placed for all that is known in `epoch`.
-    pub(super) fn insert(&mut self, state: &State, workload: WorkloadIx, epoch: u64) -> bool {
+    /// Whether a contract of a higher rank than `rank` waits.
+    pub(super) fn has_higher_rank(&self, rank: i32) -> bool {
+        let firsts = self.lists.iter().filter_map(|list| list.contracts.iter().next());
+        firsts.map(|entry| -entry.order.0).any(|waiting| waiting > i64::from(rank))
+    }
+
+    /// A request starts to wait. Says whether it could be placed for all that is known under `mark`.
+    pub(super) fn insert(&mut self, state: &State, workload: WorkloadIx, mark: u64) -> bool {
         let (key, entry) = entry_of(state, workload);
-        let list = self.list(key);
+        let list = self.list(state, key);
         if entry.contract == SpanMs::ZERO {
             list.free.insert(entry);
             self.waiting_free += 1;
             return false;
         }
         list.contracts.insert(entry);
-        let mut open = entry.contract < list.blocked_from(epoch);
+        let mut open = entry.contract < list.blocked_from(mark);
         let spec = &state.workload(workload).spec;
-        let may_reserve = state.reservations.len() < state.settings.reservations as usize;
-        if !open && (may_reserve || state.has_lower_rank(spec.budget, spec.rank)) {
+        if !open
+            && (super::BudgetPolicy::may_reserve_more(state)
+                || state.has_lower_rank(spec.budget, spec.rank))
+        {
             // What was found blocked may have had a lower rank, and so fewer rights.
             self.lists.iter_mut().for_each(AskList::unblock);
             open = true;
         }
         self.waiting_contracts += 1;
-        *self.contract_costs.entry(cost_of(key, entry)).or_insert(0) += 1;
+        for cost in costs_of(state, key, entry) {
+            *self.contract_costs.entry(cost).or_insert(0) += 1;
+        }
         open
     }
 
     /// A request waits no longer.
     pub(super) fn remove(&mut self, state: &State, workload: WorkloadIx) {
         let (key, entry) = entry_of(state, workload);
-        let list = self.list(key);
+        let list = self.list(state, key);
         if entry.contract == SpanMs::ZERO {
             list.free.remove(entry.order);
             self.waiting_free -= 1;
@@ -209,8 +229,8 @@ impl LeafQueue {
         }
         list.contracts.remove(entry.order);
         self.waiting_contracts -= 1;
-        let cost = cost_of(key, entry);
-        if let Some(count) = self.contract_costs.get_mut(&cost) {
+        for cost in costs_of(state, key, entry) {
+            let count = self.contract_costs.get_mut(&cost).expect("it was counted");
             *count -= 1;
             if *count == 0 {
                 self.contract_costs.remove(&cost);
@@ -219,8 +239,11 @@ impl LeafQueue {
     }
 }
 
-fn cost_of(key: AskKey, entry: Entry) -> u128 {
-    u128::from(key.gpus) * u128::from(entry.contract.0)
+/// What a contract would commit in each pool that could hold it.
+fn costs_of(state: &State, key: AskKey, entry: Entry) -> impl Iterator<Item = u128> + '_ {
+    state.cluster.asks(key.gpus, key.shape, key.model).map(move |(pool, _)| {
+        super::contract_units(key.gpus, state.cluster.rate(pool), entry.contract)
+    })
 }
 
 fn entry_of(state: &State, index: WorkloadIx) -> (AskKey, Entry) {

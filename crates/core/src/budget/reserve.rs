@@ -35,10 +35,9 @@ impl BudgetPolicy {
         for index in 0..state.reservations.len() {
             let reservation = state.reservations[index].clone();
             let holder = reservation.holder;
-            let broken = reservation
-                .placement
-                .iter()
-                .any(|&(host, _)| state.cluster.host(host).state != HostState::Up);
+            let is_up = |host: HostIx| state.cluster.host(host).state == HostState::Up;
+            let broken = reservation.placement.is_empty()
+                || reservation.placement.iter().any(|&(host, _)| !is_up(host));
             if broken || !self.is_still_allocated(state, holder) {
                 return Some(self.renew(state, &reservation));
             }
@@ -71,6 +70,10 @@ impl BudgetPolicy {
         }
         if core::mem::take(&mut self.may_move) {
             for reservation in &state.reservations {
+                let earlier = TimeMs(reservation.until.0.saturating_sub(1));
+                if !self.could_be_by(state, reservation, earlier, None) {
+                    continue;
+                }
                 let found = self.find_reservation(state, reservation.holder, Some(reservation));
                 if let Some(found) = found
                     && found.until < reservation.until
@@ -101,11 +104,12 @@ impl BudgetPolicy {
     }
 
     /// Whether a reservation could do without one of its hosts and still be due when it is. Remembered for
-    /// the moment and the epoch.
+    /// the moment and the facts.
     pub(super) fn is_movable(&self, state: &State, index: usize) -> bool {
+        self.asks_way.set(true);
         let mut known = self.movable.borrow_mut();
-        if (known.at, known.epoch) != (state.now(), self.epoch) {
-            (known.at, known.epoch) = (state.now(), self.epoch);
+        if (known.at, known.facts) != (state.now(), self.facts) {
+            (known.at, known.facts) = (state.now(), self.facts);
             known.answers.clear();
         }
         known.answers.resize(state.reservations.len(), None);
@@ -113,17 +117,59 @@ impl BudgetPolicy {
             return answer;
         }
         let reservation = &state.reservations[index];
-        let answer = reservation.until > state.now() && {
-            let without = vec![reservation.placement[0]];
-            let spec = &state.workload(reservation.holder).spec;
-            let mut asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
-            asks.any(|(pool, ask)| {
-                let outlook = self.outlook(state, reservation.holder, pool, ask, &without);
-                outlook.earliest(ask).is_some_and(|until| until <= reservation.until)
-            })
-        };
+        let without = reservation.placement.first().map(|&(host, _)| host);
+        let answer = reservation.until > state.now()
+            && self.could_be_by(state, reservation, reservation.until, without);
         known.answers[index] = Some(answer);
         answer
+    }
+
+    /// Whether there are hosts (but for `without`) that are the holder's own by a moment.
+    fn could_be_by(
+        &self,
+        state: &State,
+        reservation: &Reservation,
+        by: TimeMs,
+        without: Option<HostIx>,
+    ) -> bool {
+        let holder = reservation.holder;
+        let spec = &state.workload(holder).spec;
+        let by = by.min(Self::latest(state));
+        let mut asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
+        asks.any(|(pool, ask)| {
+            let countable = self.countable(state, holder, state.cluster.rate(pool));
+            let kind = Self::kind(state, holder, ask);
+            let (mut whole, mut partly) = (0, false);
+            let hosts = state.cluster.pools()[pool].hosts.iter().copied();
+            for host in hosts.filter(|&host| Some(host) != without) {
+                if !self.may_reserve(state, host, holder, kind) {
+                    continue;
+                }
+                let mut gpus = 0;
+                Self::frees(state, holder, host, &countable, |at, freed| {
+                    gpus += if at <= by { freed } else { 0 };
+                });
+                if ask.is_single() {
+                    if gpus >= ask.single_gpus() {
+                        return true;
+                    }
+                } else if gpus >= ask.gpus_per_host {
+                    whole += 1;
+                } else if gpus >= ask.rest {
+                    partly = true;
+                }
+                let enough = whole > ask.hosts || (whole == ask.hosts && (ask.rest == 0 || partly));
+                if enough && !ask.is_single() {
+                    return true;
+                }
+            }
+            false
+        })
+    }
+
+    /// A moment further away is no promise that keeps the bound of rule 7.
+    fn latest(state: &State) -> TimeMs {
+        state.now() + state.settings.horizon.max(state.settings.reservation_age)
     }
 
     /// Rule 7: a reservation keeps its moment, not its hosts. If `placement` could be had but for standing
@@ -208,22 +254,18 @@ impl BudgetPolicy {
     ) -> Outlook {
         let countable = self.countable(state, holder, state.cluster.rate(pool));
         let kind = Self::kind(state, holder, ask);
+        let latest = Self::latest(state);
         let mut outlook = Outlook::default();
         for &host in &state.cluster.pools()[pool].hosts {
             if self.may_reserve(state, host, holder, kind)
                 && without.iter().all(|&(other, _)| other != host)
             {
                 let from = outlook.frees.len();
-                Self::frees(state, holder, host, &countable, &mut outlook.frees);
-                // A moment further away is no promise that keeps the bound of rule 7.
-                let latest =
-                    state.now() + state.settings.horizon.max(state.settings.reservation_age);
-                while outlook.frees.len() > from
-                    && let Some(late) =
-                        outlook.frees[from..].iter().position(|&(at, _)| at > latest)
-                {
-                    outlook.frees.swap_remove(from + late);
-                }
+                Self::frees(state, holder, host, &countable, |at, gpus| {
+                    if at <= latest {
+                        outlook.frees.push((at, gpus));
+                    }
+                });
                 outlook.frees[from..].sort_unstable();
                 outlook.ranges.push((host, from, outlook.frees.len()));
             }
@@ -289,25 +331,25 @@ impl BudgetPolicy {
         holder: WorkloadIx,
         host: HostIx,
         countable: &[Countable],
-        frees: &mut Vec<(TimeMs, u32)>,
+        mut free: impl FnMut(TimeMs, u32),
     ) {
         let facts = state.cluster.host(host);
         let now = state.now();
-        frees.push((now, facts.idle()));
+        free(now, facts.idle());
         let mut last_dying = now;
         for &(other, gpus) in &facts.runs {
             let workload = state.workload(other);
             if workload.status == Status::Preempting {
                 last_dying = last_dying.max(workload.leave_by);
             } else if let Some(at) = Self::free_at(state, holder, workload, countable) {
-                frees.push((at.max(now), gpus));
+                free(at.max(now), gpus);
             }
         }
         // Of those who leave, the first go to whom they leave for; what is to spare comes free last. The
         // contracts of those who take over end at the latest a grace later.
         let spare = facts.idle_soon() - facts.idle();
         if spare > 0 {
-            frees.push((last_dying, spare));
+            free(last_dying, spare);
         }
         if facts.held + facts.awaited + facts.starting > 0 {
             let held = state.held.iter().map(|&held| (held, state.settings.grace));
@@ -323,7 +365,7 @@ impl BudgetPolicy {
                     let until = now + wait + workload.protection();
                     let place = state.tree.leaf_place(workload.spec.budget);
                     if let Some(at) = Self::count(state, holder, until, place, countable) {
-                        frees.push((at, gpus));
+                        free(at, gpus);
                     }
                 }
             }

@@ -6,9 +6,9 @@
 //! to the next moment at which the core wakes anyway, and is exact to the millisecond.
 
 use super::queue::LeafQueue;
-use super::{BudgetPolicy, least_rate};
+use super::{BudgetPolicy, contract_units};
 use crate::state::State;
-use crate::units::{BudgetIx, SpanMs, TimeMs};
+use crate::units::{BudgetIx, SpanMs, TimeMs, WorkloadIx};
 use crate::wide::Ratio;
 use core::cmp::Ordering;
 
@@ -42,48 +42,84 @@ impl Test {
 impl BudgetPolicy {
     /// The next crossing of any waiting contract against any side that has interruptible work.
     pub(super) fn next_crossing(&self, state: &State) -> TimeMs {
-        let known = self.known_wakes(state);
-        let limit = known.min(state.now() + LOOKAHEAD);
+        let limit = self.known_wakes(state).min(state.now() + LOOKAHEAD);
         let mut next = TimeMs::NEVER;
-        let unreserved = state.reservations.len() < state.settings.reservations as usize;
-        for (place, queue) in self.queues.iter().enumerate() {
-            let leaf = state.tree.leaves()[place];
-            if queue.waiting_contracts == 0 || state.tree.fraction(leaf) == 0 {
-                continue;
-            }
+        for mine in (1..state.tree.len()).map(|at| BudgetIx(at as u32)) {
+            let Some(parent) = state.tree.parent(mine) else { continue };
+            let Some(shortest) = self.shortest_below(state, mine) else { continue };
             // A promise can be made, or moved, when a side comes to be above the holder's.
-            let holds = state
-                .reservations
-                .iter()
-                .any(|reservation| state.workload(reservation.holder).spec.budget == leaf);
-            let unreserved = unreserved || holds;
-            let rates = queue.lists.iter().filter(|list| !list.contracts.is_empty());
-            let rate = rates.map(|list| u128::from(least_rate(state, list.key))).min().unwrap_or(1);
-            for mine in state.tree.path(leaf) {
+            let promises = Self::may_reserve_more(state) || Self::has_holder_below(state, mine);
+            for &theirs in state.tree.children(parent) {
+                let busy = state.ledger.account(theirs).interruptible_gpus > 0;
+                if theirs == mine || !(busy || promises) {
+                    continue;
+                }
+                let test = Test::Swap(state.settings.margin_ppm);
+                let pair = Pair { mine, theirs, contract: shortest, test };
+                if busy {
+                    let limit = limit.min(next);
+                    next = next.min(if !self.is_allowed_now(state, pair) {
+                        self.crossing_of(state, pair, limit)
+                    } else {
+                        self.next_longer(state, pair, limit)
+                    });
+                }
+                if promises {
+                    // Rule 7: a side comes to count for a reservation when its ratio passes the own.
+                    let pair = Pair { test: Test::Above, contract: 0, ..pair };
+                    if !self.is_allowed_now(state, pair) {
+                        next = next.min(self.crossing_of(state, pair, limit.min(next)));
+                    }
+                }
+            }
+        }
+        for reservation in &state.reservations {
+            next = next.min(self.next_of_holder(state, reservation.holder, limit.min(next)));
+        }
+        next.min(self.next_exhaustion(state))
+    }
+
+    /// The queues of the funded leaves of a budget that have contracts waiting.
+    fn waiting_below<'a>(
+        &'a self,
+        state: &'a State,
+        node: BudgetIx,
+    ) -> impl Iterator<Item = &'a LeafQueue> + 'a {
+        let funded = |&place: &usize| state.tree.fraction(state.tree.leaves()[place]) > 0;
+        let queues = state.tree.leaves_below(node).filter(funded).map(|place| &self.queues[place]);
+        queues.filter(|queue| queue.waiting_contracts > 0)
+    }
+
+    /// The least contract that waits in a budget.
+    fn shortest_below(&self, state: &State, node: BudgetIx) -> Option<u128> {
+        let firsts = self.waiting_below(state, node);
+        firsts.filter_map(|queue| queue.contract_costs.keys().next().copied()).min()
+    }
+
+    fn has_holder_below(state: &State, node: BudgetIx) -> bool {
+        let places = state.tree.leaves_below(node);
+        state.reservations.iter().any(|reservation| {
+            let leaf = state.workload(reservation.holder).spec.budget;
+            state.tree.leaf_place(leaf).is_some_and(|place| places.contains(&place))
+        })
+    }
+
+    /// Rule 7: the next moment at which a side that has nothing to take yet comes to count for a holder as soon
+    /// as its protection ends. Its reservation could then be kept on other hosts, and make way.
+    fn next_of_holder(&self, state: &State, holder: WorkloadIx, limit: TimeMs) -> TimeMs {
+        let workload = state.workload(holder);
+        let spec = &workload.spec;
+        let test = Test::Swap(state.settings.margin_ppm);
+        let mut next = TimeMs::NEVER;
+        for (pool, _) in state.cluster.asks(spec.gpus, spec.shape, spec.model) {
+            let rate = state.cluster.rate(pool);
+            let contract = contract_units(spec.gpus, rate, workload.protection());
+            for mine in state.tree.path(spec.budget) {
                 let Some(parent) = state.tree.parent(mine) else { break };
                 for &theirs in state.tree.children(parent) {
-                    let busy = state.ledger.account(theirs).interruptible_gpus > 0;
-                    if theirs == mine || !(busy || unreserved) {
-                        continue;
-                    }
-                    let swap = Test::Swap(state.settings.margin_ppm);
-                    let pair = Pair { mine, theirs, contract: 0, test: swap };
-                    let shortest = queue.contract_costs.keys().next().map_or(0, |cost| cost * rate);
-                    let shortest = Pair { contract: shortest, ..pair };
-                    if !busy {
-                        // Nothing to take yet; but a promise can be made against what is protected.
-                    } else if !self.is_allowed_now(state, shortest) {
-                        next = next.min(self.crossing_of(state, shortest, limit.min(next)));
-                    } else {
-                        next =
-                            next.min(self.next_longer(state, queue, rate, pair, limit.min(next)));
-                    }
-                    if unreserved {
-                        // Rule 7: a side comes to count for a reservation when its ratio passes the own.
-                        let pair = Pair { test: Test::Above, ..pair };
-                        if !self.is_allowed_now(state, pair) {
-                            next = next.min(self.crossing_of(state, pair, limit.min(next)));
-                        }
+                    let pair = Pair { mine, theirs, contract, test };
+                    if theirs != mine && !self.is_allowed_now(state, pair) {
+                        next = next.min(self.crossing_of(state, pair, limit.min(next)));
                     }
                 }
             }
@@ -91,21 +127,38 @@ impl BudgetPolicy {
         next
     }
 
-    /// The crossing of the least contract of a leaf that is longer than what is allowed now.
-    fn next_longer(
-        &self,
-        state: &State,
-        queue: &LeafQueue,
-        rate: u128,
-        pair: Pair,
-        limit: TimeMs,
-    ) -> TimeMs {
+    /// Rule 1: the next moment at which a hard limit has no room any more for a contract that waits: what runs
+    /// past its own contract goes on to charge. The request is unallocated from then on.
+    fn next_exhaustion(&self, state: &State) -> TimeMs {
+        let mut next = TimeMs::NEVER;
+        for (place, queue) in self.queues.iter().enumerate() {
+            if queue.waiting_contracts == 0 {
+                continue;
+            }
+            for node in state.tree.path(state.tree.leaves()[place]) {
+                let Some(limit) = state.tree.node(node).limit_units else { continue };
+                let growth = state.ledger.unprotected_units(node);
+                let room = limit.checked_sub(state.ledger.taken_units(node, state.now()));
+                let (Some(room), true) = (room, growth > 0) else { continue };
+                if let Some((cost, _)) = queue.contract_costs.range(..=room).next_back() {
+                    let wait = u64::try_from((room - cost) / growth + 1).unwrap_or(u64::MAX);
+                    next = next.min(state.now() + SpanMs(wait));
+                }
+            }
+        }
+        next
+    }
+
+    /// The crossing of the least contract of a side that is longer than what is allowed now.
+    fn next_longer(&self, state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
         let allowed = self.longest_allowed(state, pair);
-        let costs = queue.contract_costs.range(allowed.div_ceil(rate)..);
-        let longer = costs
-            .map(|(cost, _)| Pair { contract: cost * rate, ..pair })
-            .find(|&pair| !self.is_allowed_now(state, pair));
-        longer.map_or(TimeMs::NEVER, |pair| self.crossing_of(state, pair, limit))
+        let longer = self.waiting_below(state, pair.mine).filter_map(|queue| {
+            let costs = queue.contract_costs.range(allowed..);
+            let pairs = costs.map(|(&contract, _)| Pair { contract, ..pair });
+            pairs.into_iter().find(|&pair| !self.is_allowed_now(state, pair))
+        });
+        let least = longer.min_by_key(|pair| pair.contract);
+        least.map_or(TimeMs::NEVER, |pair| self.crossing_of(state, pair, limit))
     }
 
     fn is_allowed_now(&self, state: &State, pair: Pair) -> bool {
@@ -131,30 +184,32 @@ impl BudgetPolicy {
         limit - (limit >> 20)
     }
 
-    /// Whether a pair could be allowed before `limit`, seen generously: a side gains and loses at most the
-    /// whole capacity per millisecond. Knows nothing (and says yes) while allocations change.
+    /// Whether a pair could be allowed before `limit`, seen generously: until a protection ends a side gains at
+    /// most what runs past its contract, and it loses at most the whole capacity. Knows nothing (and says yes)
+    /// while allocations change.
     fn could_cross(&self, state: &State, pair: Pair, limit: TimeMs) -> bool {
         if limit == TimeMs::NEVER || !state.ledger.allocation_is_steady(state.now()) {
             return true;
         }
-        let most = (state.ledger.capacity_units() * u128::from(limit.since(state.now()).0)) << 32;
+        let wait = u128::from(limit.since(state.now()).0);
+        let loss = (state.ledger.capacity_units() * wait) << 32;
+        let gain = (state.ledger.unprotected_units(pair.theirs) * wait) << 32;
         let mine = self.ratio_with(state, pair.mine, pair.contract);
         let theirs = self.ratio(state, pair.theirs);
-        let mine = Ratio { used: mine.used.saturating_sub(most), ..mine };
-        let theirs = Ratio { used: theirs.used + most, ..theirs };
+        let mine = Ratio { used: mine.used.saturating_sub(loss), ..mine };
+        let theirs = Ratio { used: theirs.used + gain, ..theirs };
         pair.test.holds(mine, theirs)
     }
 
     /// The crossing of a pair up to `limit`; `limit` itself where it may come later, so that it is looked for
     /// again then; [`TimeMs::NEVER`] where nothing moves the pair any more.
     fn crossing_of(&self, state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
-        if is_still(state, pair) {
-            return TimeMs::NEVER;
-        }
-        if self.could_cross(state, pair, limit) {
-            first_crossing(state, pair, limit)
-        } else {
+        if !self.could_cross(state, pair, limit) {
             limit
+        } else if is_still(state, pair) {
+            TimeMs::NEVER
+        } else {
+            first_crossing(state, pair, state.now(), limit).unwrap_or(limit)
         }
     }
 
@@ -167,26 +222,46 @@ impl BudgetPolicy {
 }
 
 fn is_allowed(state: &State, pair: Pair, at: TimeMs) -> bool {
-    let mine = forecast(state, pair.mine, pair.contract, at);
-    pair.test.holds(mine, forecast(state, pair.theirs, 0, at))
+    may_be_allowed(state, pair, at, at)
 }
 
-/// The usage ratio at a later moment if nothing happens before.
-fn forecast(state: &State, node: BudgetIx, extra: u128, at: TimeMs) -> Ratio {
-    state.ledger.usage_ratio_with(node, extra, at)
+/// Whether the pair could be allowed anywhere in `[from, to]`, seen generously: for a single moment,
+/// whether it is.
+fn may_be_allowed(state: &State, pair: Pair, from: TimeMs, to: TimeMs) -> bool {
+    let mine = state.ledger.ratio_at_least(pair.mine, pair.contract, from, to);
+    pair.test.holds(mine, state.ledger.ratio_at_most(pair.theirs, from, to))
 }
 
-/// The first moment after now at which the pair is allowed, or `limit` if there is none before it.
-fn first_crossing(state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
-    let mut from = state.now();
-    while from < limit {
-        let to = piece_end(state, pair, from).min(limit);
-        if let Some(at) = crossing_in_piece(state, pair, from, to) {
-            return at;
-        }
-        from = to;
+/// The first moment in `(from, to]` at which the pair is allowed, knowing that it is not at `from`.
+///
+/// Intervals in which it cannot be are passed over whole; others are halved, the earlier half first, down
+/// to those in which both ratios are straight lines.
+fn first_crossing(state: &State, pair: Pair, from: TimeMs, to: TimeMs) -> Option<TimeMs> {
+    if !may_be_allowed(state, pair, from, to) {
+        return None;
     }
-    limit
+    if is_straight(state, pair, from, to) {
+        return is_allowed(state, pair, to).then(|| bisect(state, pair, from, to));
+    }
+    if to.0 - from.0 <= 1 {
+        return is_allowed(state, pair, to).then_some(to);
+    }
+    let middle = TimeMs(from.0 + (to.0 - from.0) / 2);
+    first_crossing(state, pair, from, middle).or_else(|| first_crossing(state, pair, middle, to))
+}
+
+/// Whether the ratios of a pair are straight lines in `[from, to]`, so that its ends tell all: nothing that
+/// leaves the lookback bends what is used, and what is allocated stays as it is.
+fn is_straight(state: &State, pair: Pair, from: TimeMs, to: TimeMs) -> bool {
+    [pair.mine, pair.theirs].iter().all(|&node| {
+        let account = state.ledger.account(node);
+        let bends = |at: Option<TimeMs>| at.is_some_and(|at| at < to);
+        let allocation = &account.allocation;
+        !bends(account.charged.next_tail_change(from))
+            && (state.ledger.allocation_is_steady(from)
+                || (allocation.rate() == allocation.tail_rate(from)
+                    && !bends(allocation.next_tail_change(from))))
+    })
 }
 
 /// How far ahead a crossing is looked for before the core wakes to look again. Long enough to wake seldom,
@@ -204,52 +279,6 @@ fn is_still(state: &State, pair: Pair) -> bool {
             && account.charged.rate() == account.charged.tail_rate(now)
             && account.charged.next_tail_change(now).is_none()
             && account.allocation.next_tail_change(now).is_none()
-    })
-}
-
-/// The end of the straight piece that begins at `from`.
-fn piece_end(state: &State, pair: Pair, from: TimeMs) -> TimeMs {
-    [pair.mine, pair.theirs]
-        .iter()
-        .flat_map(|&node| {
-            let account = state.ledger.account(node);
-            [account.charged.next_tail_change(from), account.allocation.next_tail_change(from)]
-        })
-        .flatten()
-        .filter(|&at| at > from)
-        .fold(TimeMs::NEVER, TimeMs::min)
-}
-
-/// The first moment in `(from, to]` at which the pair is allowed, knowing that it is not at `from`.
-///
-/// On a piece, used and allocated are linear, so the difference that decides is a quadratic in time. If
-/// it is met at the end there is exactly one crossing; if not, it can only be met around the vertex, which
-/// matters where capacity changed within the lookback.
-fn crossing_in_piece(state: &State, pair: Pair, from: TimeMs, to: TimeMs) -> Option<TimeMs> {
-    if is_allowed(state, pair, from) {
-        return Some(from);
-    }
-    if is_allowed(state, pair, to) {
-        return Some(bisect(state, pair, from, to));
-    }
-    if is_flat(state, pair, from) {
-        return None;
-    }
-    // The capacity within the lookback changes along this piece: sample it, then bisect.
-    const SAMPLES: u64 = 16;
-    let step = (to.0 - from.0) / SAMPLES;
-    (1..SAMPLES)
-        .map(|sample| TimeMs(from.0 + sample * step))
-        .find(|&at| step > 0 && is_allowed(state, pair, at))
-        .map(|at| bisect(state, pair, from, at))
-}
-
-/// Whether the allocations of a pair stay as they are along the piece from `from`, so that its ratios are
-/// straight lines and the ends of the piece tell all.
-fn is_flat(state: &State, pair: Pair, from: TimeMs) -> bool {
-    [pair.mine, pair.theirs].iter().all(|&node| {
-        let allocation = &state.ledger.account(node).allocation;
-        allocation.rate() == allocation.tail_rate(from)
     })
 }
 

@@ -17,11 +17,11 @@ impl BudgetPolicy {
         if let Some(at) = Self::reservation_index(state, index) {
             return WaitReason::Reserved { until: state.reservations[at].until };
         }
-        if workload.backs_off_until > state.now() {
-            return WaitReason::BacksOff { until: workload.backs_off_until };
-        }
         let budget = workload.spec.budget;
         if !self.would_be_allocated(state, index) {
+            if workload.backs_off_until > state.now() {
+                return WaitReason::BacksOff { until: workload.backs_off_until };
+            }
             let idle_gpus = state.cluster.pools().iter().map(crate::cluster::Pool::idle).sum();
             return WaitReason::Idle { idle_gpus };
         }

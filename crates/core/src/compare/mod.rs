@@ -169,6 +169,9 @@ fn change_of(state: &State, notice: &Notice) -> Change {
         | Notice::DrainStarted(_)
         | Notice::Drained(_)
         | Notice::SharesChanged => Change::Cluster,
-        Notice::ProtectionEnded(_) | Notice::Reserved(_) | Notice::Unreserved(_) => Change::Nothing,
+        Notice::ProtectionEnded(_)
+        | Notice::Released(_)
+        | Notice::Reserved(_)
+        | Notice::Unreserved(_) => Change::Nothing,
     }
 }

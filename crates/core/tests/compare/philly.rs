@@ -3,7 +3,7 @@
 //! The data lies beside the repository; without it the test says so and passes.
 
 use crate::world::{Job, World, scheduler};
-use bursar_core::compare::{NAMES, Options};
+use bursar_core::compare::Options;
 use flate2::read::GzDecoder;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -83,18 +83,4 @@ fn fifo_and_sjf_reproduce_the_published_schedules() {
         }
     }
     assert_eq!(compared, 2 * published.len());
-}
-
-#[test]
-#[ignore = "a measurement: cargo test --release -p bursar-core --test compare fast -- --ignored --nocapture"]
-fn how_fast_each_policy_is_on_11cb48() {
-    let Some(data) = data() else { return };
-    let named = jobs(&data).remove("11cb48").expect("a virtual cluster of the trace");
-    let jobs: Vec<Job> = named.into_iter().map(|(_, job)| job).collect();
-    for policy in NAMES.iter().filter(|&&policy| policy != "budget") {
-        let began = Instant::now();
-        World::new(scheduler(policy, &[8; 16], &[], &Options::default()), &jobs).run();
-        let seconds = began.elapsed().as_secs_f64();
-        println!("{policy}: {:.0} jobs/s", jobs.len() as f64 / seconds);
-    }
 }

@@ -1,0 +1,116 @@
+//! Rules by small scenarios, each as the lines that a person would read. Worked out by hand.
+
+use bursar_sim::{EventSink, RunOptions, run};
+use serde_json::Value;
+
+/// Plays a scenario under `budget`. One line per event: seconds, event, workload, and for starts the hosts
+/// and the class.
+fn play(yaml: &str) -> Vec<String> {
+    let scenario =
+        bursar_scenario::load_str(yaml, ".".as_ref(), "rules.yaml", &[]).expect("a scenario");
+    let mut log = Vec::new();
+    run(&scenario, "budget", RunOptions::default(), EventSink::Json(&mut log)).expect("it runs");
+    let log = String::from_utf8(log).expect("is text");
+    log.lines().map(|line| line_of(&serde_json::from_str(line).expect("is JSON"))).collect()
+}
+
+fn line_of(event: &Value) -> String {
+    let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
+    let mut line = format!("{} {} {}", event["t"], text("event"), text("workload"));
+    if let Some(hosts) = event["placement"].as_array() {
+        for host in hosts {
+            line += &format!(" {}:{}", host["host"].as_str().expect("a host"), host["gpus"]);
+        }
+    }
+    if event["event"] == "started" {
+        line += if event["allocated"] == true { " allocated" } else { " unallocated" };
+    }
+    line
+}
+
+fn assert_has(lines: &[String], expected: &[&str]) {
+    for line in expected {
+        assert!(lines.iter().any(|other| other == line), "{line:?} is missing in {lines:#?}");
+    }
+}
+
+#[test]
+fn a_limit_that_runs_out_by_time_makes_a_waiting_request_unallocated() {
+    // The limit has room for 8 GPU-hours beside what a1 charges until a1 has charged 16: at 2 h. From the
+    // next millisecond on a2 is unallocated and may use the debug host.
+    let lines = play(
+        "
+cluster: {hosts: [{count: 2, gpus: 8, model: x, name: h}]}
+budgets: {a: {share: 1, limit: 24}}
+settings: {debug_hosts: 1, startup: 0s, grace: 0s}
+workloads:
+  - {id: a1, submit: 0s, budget: a, gpus: 8, runtime: 4h, min_runtime: 1h, resumable: true}
+  - {id: a2, submit: 0s, budget: a, gpus: 8, runtime: 1h, min_runtime: 1h}
+",
+    );
+    assert_has(&lines, &["0 started a1 h-0:8 allocated", "7200.001 started a2 h-1:8 unallocated"]);
+}
+
+#[test]
+fn nobody_is_preempted_where_another_pool_will_have_room_to_spare() {
+    // p needs one GPU of model y and makes u2 leave all four. q fits on the other three, and u1 stays.
+    let lines = play(
+        "
+cluster: {hosts: [{count: 1, gpus: 4, model: x, name: x}, {count: 1, gpus: 4, model: y, name: y}]}
+budgets: {a: {share: 1}, b: {share: 1}}
+settings: {startup: 0s, grace: 30s}
+workloads:
+  - {id: u1, submit: 0s, budget: b, gpus: 4, runtime: 4h, min_runtime: 0s, resumable: true, gpu_model: x}
+  - {id: u2, submit: 0s, budget: b, gpus: 4, runtime: 4h, min_runtime: 0s, resumable: true, gpu_model: y}
+  - {id: p, submit: 10m, budget: a, gpus: 1, runtime: 1h, min_runtime: 1h, gpu_model: y}
+  - {id: q, submit: 610s, budget: a, gpus: 2, runtime: 1h, min_runtime: 1h}
+",
+    );
+    assert_has(&lines, &["600 preempted u2", "630 started p y:1 allocated"]);
+    assert_has(&lines, &["630 started q y:2 allocated"]);
+    assert!(!lines.iter().any(|line| line.contains("preempted u1")), "{lines:#?}");
+}
+
+#[test]
+fn a_promise_outlives_the_loss_of_a_host_between_decision_and_start() {
+    // Rule 6 never lets b (a sixteenth of the cluster) take two hosts of a, its promise does: T is 2 h after
+    // b1 came. While those who must leave have their grace, h-0 fails. The promise stands again on the other
+    // hosts and is due when a2 is gone; a new one would have to settle first, for 40 min.
+    let lines = play(
+        "
+cluster: {hosts: [{count: 3, gpus: 8, model: x, name: h}]}
+budgets: {a: {share: 15}, b: {share: 1}}
+settings: {lookback: 8h, horizon: 2h, reservation_age: 2h, startup: 0s, grace: 60s}
+workloads:
+  - {id: a1, submit: 0s, budget: a, gpus: 8, runtime: 20h, min_runtime: 1h, resumable: true, checkpoint_interval: 1h}
+  - {id: a2, submit: 0s, budget: a, gpus: 8, runtime: 20h, min_runtime: 1h, resumable: true, checkpoint_interval: 1h}
+  - {id: a3, submit: 0s, budget: a, gpus: 8, runtime: 20h, min_runtime: 1h, resumable: true}
+  - {id: b1, submit: 30m, budget: b, gpus: 16, runtime: 1h, min_runtime: 1h}
+hosts_events: [{at: 9030s, host: h-0, event: fail}]
+",
+    );
+    assert_has(&lines, &["9000 preempted a1", "9000 preempted a2", "9030 host_down "]);
+    assert_has(&lines, &["9030 reserved b1 h-1:8 h-2:8", "9060 preempted a3"]);
+    assert_has(&lines, &["9120 started b1 h-1:8 h-2:8 allocated"]);
+}
+
+#[test]
+fn a_request_backs_off_from_unallocated_starts_only() {
+    // a2 has no room under the limit beside a1, runs unallocated and is preempted three times. It would back
+    // off until 3630, but at 3600 a1 gives half its contract back: a2 is allocated again and starts.
+    let lines = play(
+        "
+cluster: {hosts: [{count: 1, gpus: 4, model: x, name: h}]}
+budgets: {a: {share: 1, limit: 4}, b: {share: 1}}
+settings: {startup: 0s, grace: 0s}
+workloads:
+  - {id: a1, submit: 0s, budget: a, gpus: 2, runtime: 1h, min_runtime: 2h}
+  - {id: a2, submit: 0s, budget: a, gpus: 2, runtime: 3h, min_runtime: 1h, resumable: true}
+  - {id: b1, submit: 10m, budget: b, gpus: 2, runtime: 1m, min_runtime: 1m}
+  - {id: b2, submit: 20m, budget: b, gpus: 2, runtime: 1m, min_runtime: 1m}
+  - {id: b3, submit: 3570s, budget: b, gpus: 2, runtime: 1m, min_runtime: 1m}
+",
+    );
+    assert_has(&lines, &["0 started a2 h:2 unallocated", "3570 preempted a2"]);
+    assert_has(&lines, &["3600 started a2 h:2 allocated"]);
+}
