@@ -31,6 +31,21 @@ pub struct Account {
     version: u64,
 }
 
+impl Account {
+    fn empty(lookback: SpanMs) -> Self {
+        Self {
+            charged: Window::new(lookback, Before::Nothing),
+            unallocated: Window::new(lookback, Before::Nothing),
+            allocation: Window::new(lookback, Before::FirstRate),
+            protected_units: 0,
+            protected_until: 0,
+            pending: 0,
+            interruptible_gpus: 0,
+            version: 0,
+        }
+    }
+}
+
 /// All accounts, and the capacity that feeds them.
 #[derive(Clone, Debug)]
 pub struct Ledger {
@@ -46,16 +61,7 @@ impl Ledger {
     /// Empty accounts for `tree`.
     #[must_use]
     pub fn new(tree: &Tree, lookback: SpanMs, horizon: SpanMs) -> Self {
-        let account = Account {
-            charged: Window::new(lookback, Before::Nothing),
-            unallocated: Window::new(lookback, Before::Nothing),
-            allocation: Window::new(lookback, Before::FirstRate),
-            protected_units: 0,
-            protected_until: 0,
-            pending: 0,
-            interruptible_gpus: 0,
-            version: 0,
-        };
+        let account = Account::empty(lookback);
         let accounts = (0..tree.len()).map(|_| account.clone()).collect();
         Self { accounts, lookback, horizon, capacity_units: 0, allocation_changed: None }
     }
@@ -89,6 +95,26 @@ impl Ledger {
             account.allocation.set_rate(now, fraction * capacity_units);
             account.version += 1;
         }
+    }
+
+    /// A new tree: accounts move to where their budgets are now; budgets that are new have accrued nothing.
+    pub fn change_tree(
+        &mut self,
+        tree: &Tree,
+        moved: &[Option<BudgetIx>],
+        capacity_units: u128,
+        now: TimeMs,
+    ) {
+        let mut fresh = Account::empty(self.lookback);
+        fresh.allocation.set_rate(TimeMs(0), 0);
+        let old = core::mem::take(&mut self.accounts);
+        self.accounts = (0..tree.len()).map(|_| fresh.clone()).collect();
+        for (account, to) in old.into_iter().zip(moved) {
+            if let Some(to) = to {
+                self.accounts[to.at()] = account;
+            }
+        }
+        self.set_allocation(tree, capacity_units, now);
     }
 
     fn each_above(&mut self, tree: &Tree, leaf: BudgetIx, mut change: impl FnMut(&mut Account)) {

@@ -26,6 +26,13 @@ pub trait Policy: Send {
     /// What a waiting workload waits for (rule 11).
     fn why(&self, state: &State, workload: WorkloadIx) -> WaitReason;
 
+    /// The same policy for a state whose budget tree has changed, with all that waits in it; none if it cannot
+    /// follow such a change.
+    fn rebuilt(&self, state: &State) -> Option<Box<dyn Policy>> {
+        let _ = state;
+        None
+    }
+
     /// A copy, for planning without committing.
     fn clone_box(&self) -> Box<dyn Policy>;
 }

@@ -3,6 +3,7 @@
 use crate::policy::{Decision, Plan, Policy, Victim};
 use crate::reason::{EvictReason, WaitReason};
 use crate::state::{State, Stop, Taken};
+use crate::tree::BudgetNode;
 use crate::units::{BudgetIx, HostIx, TimeMs, WorkloadIx};
 use crate::workload::{Refusal, WorkloadSpec};
 use alloc::boxed::Box;
@@ -27,6 +28,8 @@ pub enum Event {
     DrainRequested(HostIx),
     /// Shares of budgets, in millionths.
     SharesChanged(Vec<(BudgetIx, u64)>),
+    /// A new budget tree: the root first, parents before children, siblings sorted by name.
+    TreeChanged(Vec<BudgetNode>),
     /// Time has passed.
     Tick,
 }
@@ -117,6 +120,13 @@ impl Scheduler {
             Event::HostRepaired(host) => state.repair_host(host).map(|()| None),
             Event::DrainRequested(host) => state.drain_host(host).map(|()| None),
             Event::SharesChanged(shares) => state.set_shares(&shares).map(|()| None),
+            Event::TreeChanged(nodes) => match self.policy.rebuilt(state) {
+                None => Err(Refusal::FixedTree),
+                Some(_) => state.change_tree(nodes).map(|()| {
+                    self.policy = self.policy.rebuilt(state).expect("it could a moment ago");
+                    None
+                }),
+            },
             Event::Tick => Ok(None),
         };
         self.tell_policy();

@@ -1,10 +1,13 @@
 //! The facts: hosts, live workloads, budgets, and what follows from them. Changed by the scheduler
 //! only, one event or committed decision at a time; every change leaves a [`Notice`].
 
-use crate::cluster::{Cluster, HostSpec, HostState, Placement, Was};
+mod attempts;
+mod budgets;
+mod hosts;
+
+use crate::cluster::{Cluster, HostSpec};
 use crate::ledger::{Change, Ledger};
 use crate::policy::Reservation;
-use crate::reason::{EvictReason, StartReason};
 use crate::tree::Tree;
 use crate::units::{BudgetIx, HostIx, SpanMs, TimeMs, WorkloadIx};
 use crate::workload::{Refusal, Status, Workload, WorkloadSpec};
@@ -187,6 +190,12 @@ impl State {
     #[must_use]
     pub fn workload(&self, workload: WorkloadIx) -> &Workload {
         &self.workloads[workload.at()]
+    }
+
+    /// Workloads that wait and are not decided, in no particular order.
+    pub fn waiting(&self) -> impl Iterator<Item = WorkloadIx> + '_ {
+        let waits = |&at: &usize| self.workloads[at].status == Status::Queued;
+        (0..self.workloads.len()).filter(waits).map(|at| WorkloadIx(at as u32))
     }
 
     /// Running workloads that are neither protected nor leaving, in no particular order.
@@ -389,237 +398,6 @@ impl State {
         workload.status = Status::Ended;
     }
 
-    /// Commits a start: the contract counts, victims were told to leave before. GPUs that are idle enough
-    /// are taken at once, and the engine is to be told; otherwise they are held until the rest is gone.
-    /// Says which.
-    pub(crate) fn hold(
-        &mut self,
-        index: WorkloadIx,
-        placement: Placement,
-        allocated: bool,
-        reason: StartReason,
-        evicts: bool,
-    ) -> Taken {
-        let idle_now =
-            !evicts && placement.iter().all(|&(host, gpus)| self.cluster.host(host).idle() >= gpus);
-        let awaits = if idle_now {
-            self.cluster.begin_start_on_idle(&placement);
-            Placement::new()
-        } else {
-            self.cluster.hold(&placement)
-        };
-        let pool = self.cluster.host(placement[0].0).pool;
-        let rate = self.cluster.rate(pool);
-        let workload = &mut self.workloads[index.at()];
-        debug_assert_eq!(workload.status, Status::Queued);
-        workload.status = Status::Held;
-        workload.awaits = awaits;
-        workload.units = u64::from(workload.spec.gpus) * rate;
-        workload.placement = placement;
-        workload.allocated = allocated;
-        workload.decided = self.now;
-        workload.start_reason = Some(reason);
-        workload.evict_reason = None;
-        if allocated {
-            let contract = u128::from(workload.units) * u128::from(workload.protection().0);
-            self.ledger.commit(&self.tree, workload.spec.budget, contract);
-        }
-        self.notices.push(Notice::Dequeued(index));
-        self.workloads[index.at()].promised = self.drop_reservation(index);
-        if idle_now {
-            self.mark_starting(index);
-            Taken::AtOnce
-        } else {
-            self.held.push(index);
-            Taken::Held
-        }
-    }
-
-    /// Whether all that a held workload waits for is gone.
-    pub(crate) fn is_ready(&self, index: WorkloadIx) -> bool {
-        self.workloads[index.at()].awaits.is_empty()
-    }
-
-    /// GPUs of one who was told to leave have come free: those who await them are served in the order in
-    /// which they were decided, so that nobody waits for a grace that began after its own.
-    fn serve(&mut self, host: HostIx, mut gpus: u32) {
-        for at in 0..self.held.len() {
-            let awaits = &mut self.workloads[self.held[at].at()].awaits;
-            let Some(place) = awaits.iter().position(|&(other, _)| other == host) else { continue };
-            let served = gpus.min(awaits[place].1);
-            awaits[place].1 -= served;
-            if awaits[place].1 == 0 {
-                awaits.swap_remove(place);
-            }
-            gpus -= served;
-            self.cluster.serve(host, served);
-            if gpus == 0 {
-                return;
-            }
-        }
-    }
-
-    /// The engine is told to start a held workload: a new attempt.
-    pub(crate) fn order_start(&mut self, index: WorkloadIx) {
-        self.held.retain(|&held| held != index);
-        self.cluster.begin_start(&self.workloads[index.at()].placement);
-        self.mark_starting(index);
-    }
-
-    fn mark_starting(&mut self, index: WorkloadIx) {
-        let workload = &mut self.workloads[index.at()];
-        workload.status = Status::Starting;
-        workload.attempt += 1;
-        self.starting.push(index);
-    }
-
-    /// The engine says that the attempt runs, from now on.
-    pub(crate) fn started(&mut self, index: WorkloadIx) -> Result<(), Refusal> {
-        let now = self.now;
-        if self.workloads[index.at()].status != Status::Starting {
-            return Err(Refusal::WrongState(index, "it was not told to start"));
-        }
-        let workload = &mut self.workloads[index.at()];
-        let protection = workload.protection();
-        workload.status = Status::Running;
-        workload.promised = None;
-        workload.started = now;
-        let (budget, units) = (workload.spec.budget, workload.units);
-        if workload.allocated {
-            workload.protected_until = now + protection;
-            workload.protected = true;
-            let until = workload.protected_until;
-            let contract = u128::from(units) * u128::from(protection.0);
-            self.ledger.uncommit(&self.tree, budget, contract);
-            self.ledger.start(&self.tree, budget, units, until, now);
-            self.protection_ends.push(Reverse((until, index)));
-        } else {
-            workload.protected_until = now;
-            self.ledger.unallocated(&self.tree, budget, units, Change::More, now);
-        }
-        let workload = &self.workloads[index.at()];
-        self.starting.retain(|&starting| starting != index);
-        self.cluster.end_start(&workload.placement);
-        self.cluster.occupy(index, &workload.placement, workload.allocated);
-        let allocated = workload.allocated;
-        self.notices.push(Notice::Started(index));
-        if !allocated {
-            self.add_takeable(index);
-        }
-        Ok(())
-    }
-
-    /// Commits an eviction: the attempt is told to leave within its grace.
-    pub(crate) fn evict(&mut self, index: WorkloadIx, reason: EvictReason) {
-        if self.workloads[index.at()].protected {
-            // Only policies without contracts, and operators who override one, come here.
-            self.end_protection(index);
-        } else {
-            self.remove_takeable(index);
-        }
-        let grace = self.settings.grace;
-        let workload = &mut self.workloads[index.at()];
-        workload.status = Status::Preempting;
-        workload.evict_reason = Some(reason);
-        workload.leave_by = self.now + workload.spec.grace.unwrap_or(grace).min(grace);
-        self.cluster.mark_dying(&workload.placement, workload.allocated);
-        self.notices.push(Notice::Preempted(index));
-    }
-
-    /// The engine says that an attempt has stopped.
-    pub(crate) fn stopped(&mut self, index: WorkloadIx, stop: Stop) -> Result<(), Refusal> {
-        if index.at() >= self.workloads.len() {
-            return Err(Refusal::Unknown("workload", index.0));
-        }
-        match self.workloads[index.at()].status {
-            Status::Running | Status::Preempting => self.vacate(index),
-            Status::Starting => self.drop_hold(index),
-            Status::Queued | Status::Held | Status::Ended => {
-                return Err(Refusal::WrongState(index, "it has no attempt to stop"));
-            }
-        }
-        self.notices.push(Notice::Stopped(index, stop));
-        let resumable = self.workloads[index.at()].spec.resumable;
-        match stop {
-            Stop::Completed => self.end(index, End::Completed),
-            Stop::Failed => self.end(index, End::Failed),
-            Stop::Cancelled => self.end(index, End::Cancelled),
-            Stop::Left | Stop::HostFailed if resumable => self.requeue(index, stop),
-            Stop::Left => self.end(index, End::Terminated),
-            Stop::HostFailed => self.end(index, End::HostFailed),
-        }
-        Ok(())
-    }
-
-    /// Takes a running attempt off its hosts and ends its charge.
-    fn vacate(&mut self, index: WorkloadIx) {
-        let now = self.now;
-        let was_dying = self.workloads[index.at()].status == Status::Preempting;
-        if self.workloads[index.at()].protected {
-            self.end_protection(index);
-        } else if !was_dying {
-            self.remove_takeable(index);
-        }
-        let workload = &mut self.workloads[index.at()];
-        let placement = core::mem::take(&mut workload.placement);
-        let (budget, units) = (workload.spec.budget, workload.units);
-        if workload.allocated {
-            self.ledger.stop(&self.tree, budget, units, now);
-        } else {
-            self.ledger.unallocated(&self.tree, budget, units, Change::Less, now);
-        }
-        let was = match (was_dying, workload.allocated) {
-            (true, _) => Was::Dying,
-            (false, false) => Was::Unallocated,
-            (false, true) => Was::Allocated,
-        };
-        self.cluster.vacate(index, &placement, was);
-        if was_dying {
-            for &(host, gpus) in &placement {
-                self.serve(host, gpus);
-            }
-        }
-        self.workloads[index.at()].left = placement;
-    }
-
-    /// Back into the queue with its first submission time (rule 6); unallocated work that is preempted
-    /// again and again backs off.
-    fn requeue(&mut self, index: WorkloadIx, stop: Stop) {
-        let now = self.now;
-        let workload = &mut self.workloads[index.at()];
-        workload.status = Status::Queued;
-        workload.queued_since = now;
-        workload.backs_off_until = now;
-        let preempted = matches!(stop, Stop::Left)
-            && workload.evict_reason.is_some_and(|reason| reason.by().is_some());
-        if !workload.allocated && preempted {
-            workload.unallocated_preemptions += 1;
-            workload.backs_off_until = now + back_off(workload.unallocated_preemptions);
-        } else {
-            workload.unallocated_preemptions = 0;
-        }
-        self.notices.push(Notice::Requeued(index));
-    }
-
-    /// Gives back the GPUs and the contract of a decided start.
-    fn drop_hold(&mut self, index: WorkloadIx) {
-        self.held.retain(|&held| held != index);
-        let workload = &mut self.workloads[index.at()];
-        let placement = core::mem::take(&mut workload.placement);
-        if workload.status == Status::Starting {
-            self.starting.retain(|&starting| starting != index);
-            self.cluster.end_start(&placement);
-        } else {
-            let awaits = core::mem::take(&mut workload.awaits);
-            self.cluster.unhold(&placement, &awaits);
-        }
-        if workload.allocated {
-            let contract = u128::from(workload.units) * u128::from(workload.protection().0);
-            self.ledger.uncommit(&self.tree, workload.spec.budget, contract);
-        }
-        self.notices.push(Notice::Released(index));
-    }
-
     /// Rule 7: hosts are reserved, in place of an older reservation of the same holder.
     pub(crate) fn reserve(&mut self, reservation: Reservation) {
         let holder = reservation.holder;
@@ -635,97 +413,6 @@ impl State {
         let at = self.reservations.iter().position(|reservation| reservation.holder == holder)?;
         self.notices.push(Notice::Unreserved(holder));
         Some(self.reservations.remove(at))
-    }
-
-    /// Those decided for a host that can no longer take them.
-    fn held_on(&self, host: HostIx) -> Vec<WorkloadIx> {
-        self.held.iter().copied().filter(|&index| self.is_placed_on(index, host)).collect()
-    }
-
-    /// Starts on a host that the engine has not confirmed.
-    fn starting_on(&self, host: HostIx) -> Vec<WorkloadIx> {
-        self.starting.iter().copied().filter(|&index| self.is_placed_on(index, host)).collect()
-    }
-
-    fn is_placed_on(&self, index: WorkloadIx, host: HostIx) -> bool {
-        self.workloads[index.at()].placement.iter().any(|&(other, _)| other == host)
-    }
-
-    /// What was decided and will not come waits again where it was. A promise that the decision kept stands
-    /// again; its hosts are lost, so it is made anew (rule 7).
-    fn release(&mut self, decided: &[WorkloadIx]) {
-        for &index in decided {
-            self.drop_hold(index);
-            let workload = &mut self.workloads[index.at()];
-            workload.status = Status::Queued;
-            let promised = workload.promised.take();
-            self.notices.push(Notice::Requeued(index));
-            if let Some(promise) = promised {
-                self.reserve(Reservation { placement: Placement::new(), ..promise });
-            }
-        }
-    }
-
-    fn capacity_changed(&mut self) {
-        let capacity = self.cluster.capacity_units();
-        self.ledger.set_allocation(&self.tree, capacity, self.now);
-    }
-
-    fn known_host(&self, host: HostIx) -> Result<HostState, Refusal> {
-        let found = self.cluster.hosts().get(host.at()).map(|host| host.state);
-        found.ok_or(Refusal::Unknown("host", host.0))
-    }
-
-    /// Rule 9: a host failed. What ran on it has stopped.
-    pub(crate) fn fail_host(&mut self, host: HostIx) -> Result<(), Refusal> {
-        if self.known_host(host)? == HostState::Down {
-            return Ok(());
-        }
-        self.release(&self.held_on(host));
-        self.release(&self.starting_on(host));
-        let runs: Vec<WorkloadIx> =
-            self.cluster.host(host).runs.iter().map(|&(index, _)| index).collect();
-        self.notices.push(Notice::HostDown(host));
-        self.draining.retain(|&other| other != host);
-        self.cluster.set_state(host, HostState::Down);
-        for index in runs {
-            self.stopped(index, Stop::HostFailed)?;
-        }
-        self.capacity_changed();
-        Ok(())
-    }
-
-    /// A host is back in service, or its drain is called off.
-    pub(crate) fn repair_host(&mut self, host: HostIx) -> Result<(), Refusal> {
-        if self.known_host(host)? == HostState::Up {
-            return Ok(());
-        }
-        self.draining.retain(|&other| other != host);
-        self.cluster.set_state(host, HostState::Up);
-        self.notices.push(Notice::HostUp(host));
-        self.capacity_changed();
-        Ok(())
-    }
-
-    /// Rule 9: a host takes no new work from now on.
-    pub(crate) fn drain_host(&mut self, host: HostIx) -> Result<(), Refusal> {
-        if self.known_host(host)? != HostState::Up {
-            return Ok(());
-        }
-        self.release(&self.held_on(host));
-        self.cluster.set_state(host, HostState::Draining);
-        self.draining.push(host);
-        self.draining.sort_unstable();
-        self.notices.push(Notice::DrainStarted(host));
-        Ok(())
-    }
-
-    /// Rule 9: a draining host is empty and leaves service.
-    pub(crate) fn finish_drain(&mut self, host: HostIx) {
-        self.draining.retain(|&other| other != host);
-        self.cluster.set_state(host, HostState::Drained);
-        self.notices.push(Notice::Drained(host));
-        self.capacity_changed();
     }
 
     /// Changes shares from now on.
@@ -760,15 +447,6 @@ impl State {
             }
         }
         occupancy
-    }
-}
-
-/// How long unallocated work waits after its `count`-th preemption in a row: not at all after the first
-/// two, then 1, 2, 4 … minutes, at most an hour.
-fn back_off(count: u32) -> SpanMs {
-    match count {
-        0..=2 => SpanMs::ZERO,
-        _ => SpanMs::minutes(1 << (count - 3).min(6)).min(SpanMs::hours(1)),
     }
 }
 

@@ -193,6 +193,10 @@ pub enum Refusal {
     },
     /// The budget has budgets below it.
     NotALeaf(BudgetIx),
+    /// A budget that is to go, or to be divided, has workloads that wait or run.
+    HasWork(BudgetIx),
+    /// The policy keeps memory that cannot follow a change of the tree.
+    FixedTree,
     /// There is no such budget, host or workload.
     Unknown(&'static str, u32),
     /// No set of hosts could ever hold the gang.
@@ -224,6 +228,12 @@ impl fmt::Display for Refusal {
             Self::NotALeaf(node) => {
                 write!(f, "budget {} has budgets below it; name one of those", node.0)
             }
+            Self::HasWork(node) => write!(
+                f,
+                "budget {} has workloads that wait or run; cancel them or let them end first",
+                node.0
+            ),
+            Self::FixedTree => write!(f, "this policy cannot follow a change of the budget tree"),
             Self::Unknown(what, index) => write!(f, "there is no {what} {index}"),
             Self::TooLarge { gpus, largest } => write!(
                 f,

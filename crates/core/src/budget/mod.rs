@@ -58,6 +58,8 @@ pub struct BudgetPolicy {
     /// Requests that back off from unallocated starts, by when that ends. Those that ask for a contract are in
     /// their queue all the same: an allocated start is open to them.
     backing_off: BTreeSet<(TimeMs, WorkloadIx)>,
+    /// The moment for which it is known what is blocked.
+    known_at: TimeMs,
     /// The next ratio crossing, when known.
     crossing: Option<TimeMs>,
     /// Per budget its usage ratio at that moment, for that version of its account.
@@ -151,6 +153,7 @@ impl BudgetPolicy {
             may_move: false,
             reserved: vec![0; state.cluster.hosts().len()],
             backing_off: BTreeSet::new(),
+            known_at: TimeMs(0),
             crossing: None,
             ratios: vec![Cell::new((TimeMs(0), u64::MAX, Ratio::default())); state.tree.len()],
             node_sides: vec![Cell::new((TimeMs(0), 0, false)); state.tree.len()],
@@ -529,11 +532,19 @@ impl BudgetPolicy {
         None
     }
 
-    /// Ends the epoch when a moment has come that could unblock something.
-    fn catch_up(&mut self, state: &State) {
-        if self.crossing.is_some_and(|crossing| crossing <= state.now()) {
-            self.end_epoch();
+    /// Time has passed. What is known to be blocked stays so up to the next crossing; where that has come, or
+    /// was never asked for, nothing is known any more.
+    fn pass_time(&mut self, now: TimeMs) {
+        if now > self.known_at {
+            if self.crossing.is_none_or(|crossing| crossing <= now) {
+                self.end_epoch();
+            }
+            self.known_at = now;
         }
+    }
+
+    /// Those whose back-off is over may be tried again.
+    fn catch_up(&mut self, state: &State) {
         while let Some(&(until, workload)) = self.backing_off.first() {
             if until > state.now() {
                 break;
@@ -554,6 +565,7 @@ impl Policy for BudgetPolicy {
     }
 
     fn observe(&mut self, state: &State, notice: &Notice) {
+        self.pass_time(state.now());
         match *notice {
             Notice::Submitted(workload) => self.enqueue(state, workload),
             Notice::Requeued(workload) => {
@@ -609,7 +621,11 @@ impl Policy for BudgetPolicy {
                 if !started.allocated {
                     self.unblock_on(state, &started.placement);
                 } else if started.decided < state.now() {
-                    self.unblock_asking(state);
+                    if Self::may_reserve_more(state) {
+                        self.end_epoch();
+                    } else {
+                        self.unblock_asking(state);
+                    }
                 }
             }
         }
@@ -619,6 +635,7 @@ impl Policy for BudgetPolicy {
         if self.forgetful {
             self.end_epoch();
         }
+        self.pass_time(state.now());
         self.catch_up(state);
         if let Some(decision) = self.decide_reservations(state) {
             return Some(decision);
@@ -642,6 +659,15 @@ impl Policy for BudgetPolicy {
 
     fn why(&self, state: &State, workload: WorkloadIx) -> WaitReason {
         self.explain(state, workload)
+    }
+
+    fn rebuilt(&self, state: &State) -> Option<Box<dyn Policy>> {
+        let mut new = Self { forgetful: self.forgetful, may_move: true, ..Self::new(state) };
+        for workload in state.waiting() {
+            new.observe(state, &Notice::Requeued(workload));
+        }
+        new.note_reservations(state);
+        Some(Box::new(new))
     }
 
     fn clone_box(&self) -> Box<dyn Policy> {

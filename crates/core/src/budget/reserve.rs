@@ -363,8 +363,7 @@ impl BudgetPolicy {
                         continue;
                     }
                     let until = now + wait + workload.protection();
-                    let place = state.tree.leaf_place(workload.spec.budget);
-                    if let Some(at) = Self::count(state, holder, until, place, countable) {
+                    if let Some(at) = Self::count(state, holder, workload, until, countable) {
                         free(at, gpus);
                     }
                 }
@@ -382,22 +381,22 @@ impl BudgetPolicy {
         if !running.allocated {
             return Some(state.now());
         }
-        let mine = &state.workload(holder).spec;
-        if running.spec.budget == mine.budget {
-            return (mine.rank > running.spec.rank).then_some(running.protected_until);
-        }
-        let place = state.tree.leaf_place(running.spec.budget);
-        Self::count(state, holder, running.protected_until, place, countable)
+        Self::count(state, holder, running, running.protected_until, countable)
     }
 
+    /// From when on work that is protected until then counts for the holder.
     fn count(
         state: &State,
         holder: WorkloadIx,
+        other: &Workload,
         protected_until: TimeMs,
-        leaf: Option<usize>,
         countable: &[Countable],
     ) -> Option<TimeMs> {
-        match countable[leaf?] {
+        let mine = &state.workload(holder).spec;
+        if other.spec.budget == mine.budget {
+            return (mine.rank > other.spec.rank).then_some(protected_until);
+        }
+        match countable[state.tree.leaf_place(other.spec.budget)?] {
             Countable::Now => Some(protected_until),
             Countable::Aged => {
                 let made = Self::reservation_index(state, holder)

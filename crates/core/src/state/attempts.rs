@@ -1,0 +1,251 @@
+//! The life of an attempt: decided, held, started, told to leave, stopped (rules 1, 2, 5 and 6).
+
+use super::{End, Notice, State, Stop, Taken};
+use crate::cluster::{Placement, Was};
+use crate::ledger::Change;
+use crate::reason::{EvictReason, StartReason};
+use crate::units::{HostIx, SpanMs, WorkloadIx};
+use crate::workload::{Refusal, Status};
+use core::cmp::Reverse;
+
+impl State {
+    /// Commits a start: the contract counts, victims were told to leave before. GPUs that are idle enough
+    /// are taken at once, and the engine is to be told; otherwise they are held until the rest is gone.
+    /// Says which.
+    pub(crate) fn hold(
+        &mut self,
+        index: WorkloadIx,
+        placement: Placement,
+        allocated: bool,
+        reason: StartReason,
+        evicts: bool,
+    ) -> Taken {
+        let idle_now =
+            !evicts && placement.iter().all(|&(host, gpus)| self.cluster.host(host).idle() >= gpus);
+        let awaits = if idle_now {
+            self.cluster.begin_start_on_idle(&placement);
+            Placement::new()
+        } else {
+            self.cluster.hold(&placement)
+        };
+        let pool = self.cluster.host(placement[0].0).pool;
+        let rate = self.cluster.rate(pool);
+        let workload = &mut self.workloads[index.at()];
+        debug_assert_eq!(workload.status, Status::Queued);
+        workload.status = Status::Held;
+        workload.awaits = awaits;
+        workload.units = u64::from(workload.spec.gpus) * rate;
+        workload.placement = placement;
+        workload.allocated = allocated;
+        workload.decided = self.now;
+        workload.start_reason = Some(reason);
+        workload.evict_reason = None;
+        if allocated {
+            let contract = u128::from(workload.units) * u128::from(workload.protection().0);
+            self.ledger.commit(&self.tree, workload.spec.budget, contract);
+        }
+        self.notices.push(Notice::Dequeued(index));
+        self.workloads[index.at()].promised = self.drop_reservation(index);
+        if idle_now {
+            self.mark_starting(index);
+            Taken::AtOnce
+        } else {
+            self.held.push(index);
+            Taken::Held
+        }
+    }
+
+    /// Whether all that a held workload waits for is gone.
+    pub(crate) fn is_ready(&self, index: WorkloadIx) -> bool {
+        self.workloads[index.at()].awaits.is_empty()
+    }
+
+    /// GPUs of one who was told to leave have come free: those who await them are served in the order in
+    /// which they were decided, so that nobody waits for a grace that began after its own.
+    fn serve(&mut self, host: HostIx, mut gpus: u32) {
+        for at in 0..self.held.len() {
+            let awaits = &mut self.workloads[self.held[at].at()].awaits;
+            let Some(place) = awaits.iter().position(|&(other, _)| other == host) else { continue };
+            let served = gpus.min(awaits[place].1);
+            awaits[place].1 -= served;
+            if awaits[place].1 == 0 {
+                awaits.swap_remove(place);
+            }
+            gpus -= served;
+            self.cluster.serve(host, served);
+            if gpus == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The engine is told to start a held workload: a new attempt.
+    pub(crate) fn order_start(&mut self, index: WorkloadIx) {
+        self.held.retain(|&held| held != index);
+        self.cluster.begin_start(&self.workloads[index.at()].placement);
+        self.mark_starting(index);
+    }
+
+    fn mark_starting(&mut self, index: WorkloadIx) {
+        let workload = &mut self.workloads[index.at()];
+        workload.status = Status::Starting;
+        workload.attempt += 1;
+        self.starting.push(index);
+    }
+
+    /// The engine says that the attempt runs, from now on.
+    pub(crate) fn started(&mut self, index: WorkloadIx) -> Result<(), Refusal> {
+        let now = self.now;
+        if self.workloads[index.at()].status != Status::Starting {
+            return Err(Refusal::WrongState(index, "it was not told to start"));
+        }
+        let workload = &mut self.workloads[index.at()];
+        let protection = workload.protection();
+        workload.status = Status::Running;
+        workload.promised = None;
+        workload.started = now;
+        let (budget, units) = (workload.spec.budget, workload.units);
+        if workload.allocated {
+            workload.protected_until = now + protection;
+            workload.protected = true;
+            let until = workload.protected_until;
+            let contract = u128::from(units) * u128::from(protection.0);
+            self.ledger.uncommit(&self.tree, budget, contract);
+            self.ledger.start(&self.tree, budget, units, until, now);
+            self.protection_ends.push(Reverse((until, index)));
+        } else {
+            workload.protected_until = now;
+            self.ledger.unallocated(&self.tree, budget, units, Change::More, now);
+        }
+        let workload = &self.workloads[index.at()];
+        self.starting.retain(|&starting| starting != index);
+        self.cluster.end_start(&workload.placement);
+        self.cluster.occupy(index, &workload.placement, workload.allocated);
+        let allocated = workload.allocated;
+        self.notices.push(Notice::Started(index));
+        if !allocated {
+            self.add_takeable(index);
+        }
+        Ok(())
+    }
+
+    /// Commits an eviction: the attempt is told to leave within its grace.
+    pub(crate) fn evict(&mut self, index: WorkloadIx, reason: EvictReason) {
+        if self.workloads[index.at()].protected {
+            // Only policies without contracts, and operators who override one, come here.
+            self.end_protection(index);
+        } else {
+            self.remove_takeable(index);
+        }
+        let grace = self.settings.grace;
+        let workload = &mut self.workloads[index.at()];
+        workload.status = Status::Preempting;
+        workload.evict_reason = Some(reason);
+        workload.leave_by = self.now + workload.spec.grace.unwrap_or(grace).min(grace);
+        self.cluster.mark_dying(&workload.placement, workload.allocated);
+        self.notices.push(Notice::Preempted(index));
+    }
+
+    /// The engine says that an attempt has stopped.
+    pub(crate) fn stopped(&mut self, index: WorkloadIx, stop: Stop) -> Result<(), Refusal> {
+        if index.at() >= self.workloads.len() {
+            return Err(Refusal::Unknown("workload", index.0));
+        }
+        match self.workloads[index.at()].status {
+            Status::Running | Status::Preempting => self.vacate(index),
+            Status::Starting => self.drop_hold(index),
+            Status::Queued | Status::Held | Status::Ended => {
+                return Err(Refusal::WrongState(index, "it has no attempt to stop"));
+            }
+        }
+        self.notices.push(Notice::Stopped(index, stop));
+        let resumable = self.workloads[index.at()].spec.resumable;
+        match stop {
+            Stop::Completed => self.end(index, End::Completed),
+            Stop::Failed => self.end(index, End::Failed),
+            Stop::Cancelled => self.end(index, End::Cancelled),
+            Stop::Left | Stop::HostFailed if resumable => self.requeue(index, stop),
+            Stop::Left => self.end(index, End::Terminated),
+            Stop::HostFailed => self.end(index, End::HostFailed),
+        }
+        Ok(())
+    }
+
+    /// Takes a running attempt off its hosts and ends its charge.
+    fn vacate(&mut self, index: WorkloadIx) {
+        let now = self.now;
+        let was_dying = self.workloads[index.at()].status == Status::Preempting;
+        if self.workloads[index.at()].protected {
+            self.end_protection(index);
+        } else if !was_dying {
+            self.remove_takeable(index);
+        }
+        let workload = &mut self.workloads[index.at()];
+        let placement = core::mem::take(&mut workload.placement);
+        let (budget, units) = (workload.spec.budget, workload.units);
+        if workload.allocated {
+            self.ledger.stop(&self.tree, budget, units, now);
+        } else {
+            self.ledger.unallocated(&self.tree, budget, units, Change::Less, now);
+        }
+        let was = match (was_dying, workload.allocated) {
+            (true, _) => Was::Dying,
+            (false, false) => Was::Unallocated,
+            (false, true) => Was::Allocated,
+        };
+        self.cluster.vacate(index, &placement, was);
+        if was_dying {
+            for &(host, gpus) in &placement {
+                self.serve(host, gpus);
+            }
+        }
+        self.workloads[index.at()].left = placement;
+    }
+
+    /// Back into the queue with its first submission time (rule 6); unallocated work that is preempted
+    /// again and again backs off.
+    fn requeue(&mut self, index: WorkloadIx, stop: Stop) {
+        let now = self.now;
+        let workload = &mut self.workloads[index.at()];
+        workload.status = Status::Queued;
+        workload.queued_since = now;
+        workload.backs_off_until = now;
+        let preempted = matches!(stop, Stop::Left)
+            && workload.evict_reason.is_some_and(|reason| reason.by().is_some());
+        if !workload.allocated && preempted {
+            workload.unallocated_preemptions += 1;
+            workload.backs_off_until = now + back_off(workload.unallocated_preemptions);
+        } else {
+            workload.unallocated_preemptions = 0;
+        }
+        self.notices.push(Notice::Requeued(index));
+    }
+
+    /// Gives back the GPUs and the contract of a decided start.
+    pub(super) fn drop_hold(&mut self, index: WorkloadIx) {
+        self.held.retain(|&held| held != index);
+        let workload = &mut self.workloads[index.at()];
+        let placement = core::mem::take(&mut workload.placement);
+        if workload.status == Status::Starting {
+            self.starting.retain(|&starting| starting != index);
+            self.cluster.end_start(&placement);
+        } else {
+            let awaits = core::mem::take(&mut workload.awaits);
+            self.cluster.unhold(&placement, &awaits);
+        }
+        if workload.allocated {
+            let contract = u128::from(workload.units) * u128::from(workload.protection().0);
+            self.ledger.uncommit(&self.tree, workload.spec.budget, contract);
+        }
+        self.notices.push(Notice::Released(index));
+    }
+}
+
+/// How long unallocated work waits after its `count`-th preemption in a row: not at all after the first
+/// two, then 1, 2, 4 … minutes, at most an hour.
+fn back_off(count: u32) -> SpanMs {
+    match count {
+        0..=2 => SpanMs::ZERO,
+        _ => SpanMs::minutes(1 << (count - 3).min(6)).min(SpanMs::hours(1)),
+    }
+}
