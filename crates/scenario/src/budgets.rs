@@ -244,6 +244,40 @@ pub(crate) fn fraction(budgets: &[BudgetSpec], leaf: usize) -> f64 {
     fraction
 }
 
+/// For each budget whether its contracts are charged whenever they start (rule 1): it has no hard limit on its
+/// path, and however shares change, its fraction is never rounded to 0.
+pub(crate) fn is_always_charged(budgets: &[BudgetSpec], changes: &[BudgetChange]) -> Vec<bool> {
+    /// The common denominator of fractions in the core.
+    const WHOLE: u128 = 1 << 32;
+    // The least and the largest share that each ever has.
+    let mut shares: Vec<(u128, u128)> =
+        budgets.iter().map(|b| (u128::from(b.share_micro), u128::from(b.share_micro))).collect();
+    for change in changes {
+        let (least, most) = &mut shares[change.budget];
+        *least = u128::from(change.share_micro).min(*least);
+        *most = u128::from(change.share_micro).max(*most);
+    }
+    let mut siblings = vec![0; budgets.len()];
+    for (budget, share) in budgets.iter().zip(&shares) {
+        if let Some(parent) = budget.parent {
+            siblings[parent] += share.1;
+        }
+    }
+    // A lower bound of each fraction, in parts of the square of the denominator.
+    let mut fractions = vec![WHOLE * WHOLE; budgets.len()];
+    for (index, budget) in budgets.iter().enumerate() {
+        if let Some(parent) = budget.parent {
+            let (least, most) = shares[index];
+            let all = siblings[parent] - most + least;
+            fractions[index] = (fractions[parent] * least).checked_div(all).unwrap_or(0);
+        }
+        if budget.limit_gpu_ms.is_some() {
+            fractions[index] = 0;
+        }
+    }
+    fractions.into_iter().map(|fraction| fraction >= WHOLE).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,6 +323,26 @@ mod tests {
             assert!(auto(bad).is_err(), "{bad:?}");
         }
         assert!(auto(&["/a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q"]).is_err());
+    }
+
+    #[test]
+    fn what_is_always_charged_is_never_unfunded_or_limited() {
+        let text = "a: {share: 1, children: {x: 0, y: 0.000001, z: 2}}\nb: {share: 1, limit: 5, \
+                    children: {x: 1}}\nc: 4000\nd: 0.000001\n";
+        let budgets = read(&yaml::parse(text).unwrap(), [].into_iter()).unwrap();
+        let of = |changes: &[(usize, u64)]| {
+            let changes: Vec<BudgetChange> = changes
+                .iter()
+                .map(|&(budget, share_micro)| BudgetChange { at_ms: 1, budget, share_micro })
+                .collect();
+            let all = budgets.iter().zip(is_always_charged(&budgets, &changes));
+            all.filter(|(_, is)| *is).map(|(budget, _)| &*budget.path).collect::<Vec<_>>()
+        };
+        // d holds a part in four billion, which is one step; a/y half a part of 2,000,000 of a's.
+        assert_eq!(of(&[]), ["", "a", "a/z", "c", "d"]);
+        assert_eq!(of(&[(1, 0)]), ["", "c", "d"]);
+        let c = budgets.iter().position(|budget| budget.path == "c").unwrap();
+        assert_eq!(of(&[(c, 5_000_000_000)]), ["", "a", "a/z", "c"]);
     }
 
     #[test]

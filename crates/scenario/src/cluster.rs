@@ -32,18 +32,6 @@ impl Cluster {
         self.hosts.iter().map(|host| u64::from(host.gpus)).sum()
     }
 
-    /// The largest gang that could ever be placed, on one model or on any.
-    pub(crate) fn gang_max(&self, model: Option<usize>) -> u64 {
-        let fits = |host: &&HostSpec| model.is_none_or(|model| host.model == model);
-        self.hosts.iter().filter(fits).map(|host| u64::from(host.gpus)).sum()
-    }
-
-    /// How many hosts have at least `gpus` GPUs, of one model or of any.
-    pub(crate) fn hosts_with(&self, gpus: u32, model: Option<usize>) -> usize {
-        let fits = |host: &&HostSpec| model.is_none_or(|model| host.model == model);
-        self.hosts.iter().filter(fits).filter(|host| host.gpus >= gpus).count()
-    }
-
     /// The model with this name.
     pub(crate) fn model(&self, name: &str) -> Result<usize, String> {
         self.models.iter().position(|model| model.name == name).ok_or_else(|| {
@@ -190,7 +178,5 @@ mod tests {
         ];
         assert_eq!(hosts, want);
         assert_eq!((cluster.models[0].rate_milli, cluster.models[1].rate_milli), (1_000, 2_500));
-        assert_eq!((cluster.gang_max(Some(1)), cluster.gang_max(None)), (12, 36));
-        assert_eq!(cluster.hosts_with(5, None), 3);
     }
 }

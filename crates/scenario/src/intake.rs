@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use crate::budgets::find_leaf;
 use crate::cluster::Cluster;
 use crate::error::{ErrorKind, Fault, Place, quote};
-use crate::model::{BudgetSpec, Settings, WorkloadSpec};
+use crate::model::{BudgetChange, BudgetSpec, Settings, WorkloadSpec};
+use crate::room::Room;
 
 /// All that a workload may refer to.
 pub(crate) struct World<'a> {
@@ -15,14 +16,14 @@ pub(crate) struct World<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) seed: u64,
     leaves: BTreeMap<&'a str, u32>,
-    gang_max: u64,
-    gang_max_by_model: Vec<u64>,
+    room: Room,
 }
 
 impl<'a> World<'a> {
     pub(crate) fn new(
         cluster: &'a Cluster,
         budgets: &'a [BudgetSpec],
+        changes: &[BudgetChange],
         settings: &'a Settings,
         seed: u64,
     ) -> Self {
@@ -31,10 +32,8 @@ impl<'a> World<'a> {
             .filter(|(_, budget)| budget.is_leaf)
             .map(|(index, budget)| (&*budget.path, index))
             .collect();
-        let models = 0..cluster.models.len();
-        let gang_max_by_model = models.map(|model| cluster.gang_max(Some(model))).collect();
-        let gang_max = cluster.gang_max(None);
-        Self { cluster, budgets, settings, seed, leaves, gang_max, gang_max_by_model }
+        let room = Room::new(cluster, budgets, changes, settings);
+        Self { cluster, budgets, settings, seed, leaves, room }
     }
 
     /// The leaf with this path, or why there is none.
@@ -47,30 +46,23 @@ impl<'a> World<'a> {
 
     /// Whether a gang of `gpus` can ever be placed on this cluster.
     pub(crate) fn check_gang(&self, gpus: u32, model: Option<usize>) -> Result<(), String> {
-        let most = model.map_or(self.gang_max, |model| self.gang_max_by_model[model]);
-        if u64::from(gpus) <= most {
-            return Ok(());
-        }
-        let of = model.map_or(String::new(), |model| {
-            format!(" of model '{}'", self.cluster.models[model].name)
-        });
-        Err(format!("{gpus} is more than the cluster has; all its hosts together have {most}{of}"))
+        let named = model.map(|model| (model, &*self.cluster.models[model].name));
+        self.room.check_gang(gpus, named)
     }
 
-    /// Whether `hosts` hosts with `gpus_per_host` GPUs on each exist.
+    /// Whether one workload can ever have `hosts` hosts with `gpus_per_host` GPUs on each.
     pub(crate) fn check_shape(
         &self,
         hosts: u32,
         gpus_per_host: u32,
         model: Option<usize>,
     ) -> Result<(), String> {
-        let there = self.cluster.hosts_with(gpus_per_host, model);
-        if hosts as usize <= there {
-            return Ok(());
-        }
-        Err(format!(
-            "{hosts} hosts with {gpus_per_host} GPUs each are asked for; {there} such exist"
-        ))
+        self.room.check_shape(hosts, gpus_per_host, model)
+    }
+
+    /// Whether a workload of a size that was found good can ever start: the key at fault, and why.
+    pub(crate) fn check_start(&self, spec: &WorkloadSpec) -> Result<(), (&'static str, String)> {
+        self.room.check_start(spec)
     }
 
     /// Whether the contract may be declared.

@@ -17,6 +17,7 @@ mod fields;
 mod generate;
 mod intake;
 mod model;
+mod room;
 mod settings;
 mod traces;
 mod workloads;
@@ -106,7 +107,10 @@ fn read(text: &str, base_dir: &Path, overrides: &[(String, String)]) -> Result<S
     let events = block.get("hosts_events").map(|node| cluster::read_events(node, &cluster));
     let changes = block.get("budget_changes").map(|node| budgets::read_changes(node, &budgets));
 
-    let world = World::new(&cluster, &budgets, &settings, seed);
+    // What is wrong with the changes is said after what is wrong with the work.
+    let known = changes.as_ref().and_then(|changes| changes.as_ref().ok());
+    let known = known.map_or(&[][..], |changes| changes);
+    let world = World::new(&cluster, &budgets, known, &settings, seed);
     let mut intake = Intake::default();
     if let Some(node) = block.get("workloads") {
         workloads::read(node, sources, &world, &mut intake)?;

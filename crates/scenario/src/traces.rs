@@ -12,6 +12,7 @@ use bursar_trace::{
     ContractDefaults, DurationMs, Format, JobKind, JobStatus, MapBy, MapRule, Mapping,
     MinRuntimeDefault, ReadOptions, Trace, TraceJob, read_path,
 };
+use jiff::tz::TimeZone;
 
 use crate::error::{ErrorKind, Fault, nearest, quote};
 use crate::fields::{self, Fields, check_name, duration, flag, list, text};
@@ -21,6 +22,19 @@ use crate::yaml::{Node, Value};
 
 /// How many jobs that do not fit the scenario are listed; the rest are only counted.
 const SKIPPED_LISTED_MAX: usize = 20;
+
+/// The keys of a trace.
+const KEYS: [&str; 9] = [
+    "file",
+    "format",
+    "skip_bad",
+    "unit",
+    "columns",
+    "time_zone",
+    "group_column",
+    "groups",
+    "mapping",
+];
 
 /// A trace that has been read.
 pub(crate) struct Source {
@@ -42,9 +56,7 @@ pub(crate) fn load(node: &Node, base_dir: &Path) -> Result<Source, Fault> {
     if let Value::Scalar(_) = node.value {
         return load_with(node, base_dir, ReadOptions::default(), None, None);
     }
-    let keys =
-        ["file", "format", "skip_bad", "unit", "columns", "group_column", "groups", "mapping"];
-    let block = Fields::of(node, &keys)?;
+    let block = Fields::of(node, &KEYS)?;
     let texts = |node| -> Result<Vec<String>, Fault> {
         list(node)?.iter().map(|item| text(item).map(String::from)).collect()
     };
@@ -53,8 +65,8 @@ pub(crate) fn load(node: &Node, base_dir: &Path) -> Result<Source, Fault> {
         skip_bad: block.opt("skip_bad", flag)?.unwrap_or(false),
         columns: block.opt("columns", texts)?,
         unit: block.opt("unit", parsed)?.unwrap_or_default(),
+        time_zone: block.opt("time_zone", time_zone)?,
         group_column: block.opt("group_column", text)?.map(String::from),
-        ..ReadOptions::default()
     };
     let groups = block.opt("groups", texts)?;
     let mapping = block.opt("mapping", read_mapping)?;
@@ -100,6 +112,15 @@ fn keep_groups(trace: &mut Trace, groups: &[String]) -> Result<(), String> {
     let wanted = |job: &TraceJob| groups.iter().any(|group| job.group.as_deref() == Some(group));
     trace.jobs.retain(wanted);
     Ok(())
+}
+
+/// The name of a time zone, for times that name none.
+fn time_zone(node: &Node) -> Result<TimeZone, Fault> {
+    let name = text(node)?;
+    TimeZone::get(name).map_err(|_| {
+        let message = format!("there is no time zone {}; one is Asia/Shanghai", quote(name));
+        Fault::new(ErrorKind::UnknownName, node.line, message)
+    })
 }
 
 /// A word that the type itself knows how to read.
@@ -252,7 +273,7 @@ fn workload(
     }
     // Elsewhere nobody declared contracts; those that a mapping makes up end at the horizon.
     min_runtime_ms = min_runtime_ms.min(world.settings.horizon_ms);
-    Ok(WorkloadSpec {
+    let workload = WorkloadSpec {
         id: job.id.as_str().into(),
         tie: 0,
         submit_ms: job.submit_ms,
@@ -280,5 +301,7 @@ fn workload(
             JobStatus::Failed => Ends::Failed,
             JobStatus::Cancelled => Ends::Cancelled,
         },
-    })
+    };
+    world.check_start(&workload).map_err(|(key, message)| format!("{key}: {message}"))?;
+    Ok(workload)
 }

@@ -160,6 +160,7 @@ fn read_item(node: &Node, world: &World<'_>, intake: &mut Intake) -> Result<(), 
         startup_ms: block.opt("startup", duration)?,
         ends: block.opt("status", ends)?.unwrap_or(Ends::Completed),
     };
+    world.check_start(&workload).map_err(|(key, message)| value(key, message))?;
     intake.push(workload, IdOrder::Bytes, block.line);
     Ok(())
 }

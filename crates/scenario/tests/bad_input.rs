@@ -30,7 +30,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     (
         "gpus: 2,",
         "gpus: 33,",
-        "lab.yaml line 9: workloads[0] 'run-1': gpus: 33 is more than the cluster has; all its hosts together have 32",
+        "lab.yaml line 9: workloads[0] 'run-1': gpus: 33 is more than the cluster has for one workload: hosts of one model and size have 32 together (rule 8); ask for at most 32, or declare more hosts",
     ),
     ("gpus: 2,", "gpus: -2,", "lab.yaml line 9: workloads[0] 'run-1': gpus: '-2' is negative"),
     (
@@ -53,7 +53,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     (
         "gpus: 2,",
         "hosts: 5, gpus_per_host: 8,",
-        "lab.yaml line 9: workloads[0] 'run-1': hosts: 5 hosts with 8 GPUs each are asked for; 4 such exist",
+        "lab.yaml line 9: workloads[0] 'run-1': hosts: 5 hosts with 8 GPUs each are asked for; of one model and size there are 4 (rule 8); ask for fewer, or declare more hosts",
     ),
     (
         "gpus: 2,",

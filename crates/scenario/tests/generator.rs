@@ -133,7 +133,7 @@ fn mistakes_are_named() {
         ),
         (
             "teams: [{budget: q, load: 1, mix: [{name: x, weight: 1, gpus: 400, runtime: 1h}]}]",
-            "g.yaml line 4: workloads: generate: teams[0]: mix[0]: gpus: 400 is more than the cluster has; all its hosts together have 320",
+            "g.yaml line 4: workloads: generate: teams[0]: mix[0]: gpus: 400 is more than the cluster has for one workload: hosts of one model and size have 320 together (rule 8); ask for at most 320, or declare more hosts",
         ),
         (
             "teams: [{budget: q, load: 1, mix: [{name: x, weight: 1, gpus: {1: 0}, runtime: 1h}]}]",

@@ -151,3 +151,21 @@ fn a_real_month_of_one_virtual_cluster() {
     let scenario = load_str(text, jobs.parent().unwrap(), "philly", &[]).unwrap();
     assert_eq!(scenario.workloads.len(), 14_073);
 }
+
+#[test]
+fn times_without_a_zone_are_of_the_one_that_is_named() {
+    let csv = "id,submit,budget,gpus,runtime\na,2026-01-01T00:00:00,p,1,60\n\
+               b,2026-01-01T00:00:00Z,p,1,60\n";
+    let dir = Dir::new("zone", &[("jobs.csv", csv)]);
+    let load =
+        |zone: &str| dir.load(&format!("budgets: auto\nworkloads: {{file: jobs.csv{zone}}}"));
+    // Midnight in Tokyo is nine hours before that of UTC.
+    let tokyo = load(", time_zone: Asia/Tokyo").unwrap();
+    let submits: Vec<u64> = tokyo.workloads.iter().map(|workload| workload.submit_ms).collect();
+    assert_eq!(submits, [0, 9 * 3_600_000]);
+    assert!(load("").unwrap_err().contains("names no zone"));
+    assert_eq!(
+        load(", time_zone: Mars/Olympus").unwrap_err(),
+        "s.yaml line 3: workloads: time_zone: there is no time zone 'Mars/Olympus'; one is Asia/Shanghai"
+    );
+}

@@ -232,6 +232,11 @@ impl Books {
         (least, if least == most { Sure::Yes } else { Sure::Maybe })
     }
 
+    /// Whether a leaf or something above it has a hard limit.
+    pub(crate) fn is_limited(&self, leaf: usize) -> bool {
+        self.paths[leaf].iter().any(|&node| self.limits[node].is_some())
+    }
+
     /// All that was ever charged.
     pub(crate) fn charged(&self, budget: usize) -> u128 {
         self.accounts[budget].charged.up_to(self.now)

@@ -3,6 +3,7 @@
 use crate::replay::Replay;
 use crate::report::{BudgetTotals, Check, Findings, PolicyReport, Spot, Totals, seconds};
 use crate::state::Phase;
+use crate::timeline::Fault;
 
 impl Replay<'_> {
     pub(crate) fn finish(mut self, policy: &str) -> (PolicyReport, Findings) {
@@ -13,12 +14,11 @@ impl Replay<'_> {
         }
         if self.is_budget {
             self.judge_unkept_promises();
-            for hold in std::mem::take(&mut self.timeline.unexplained) {
-                let entry = &self.entries[self.timeline.holds[hold].from];
-                let id = &*self.scenario.workloads[self.timeline.holds[hold].workload as usize].id;
+            for Fault { entry, workload, message } in std::mem::take(&mut self.timeline.faults) {
+                let entry = &self.entries[entry];
+                let id = &*self.scenario.workloads[workload as usize].id;
                 let spot = Spot { at: entry.at, line: entry.line, workload: Some(id) };
-                let message = "others were told to leave for it, but it did not start".into();
-                self.findings.fail(Check::Log, spot, message);
+                self.findings.fail(Check::Log, spot, message.into());
             }
         }
         let totals = self.totals(end);

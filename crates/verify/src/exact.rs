@@ -89,6 +89,13 @@ impl Steps {
     /// From `at` on, which is no earlier than the last step, the height is `height`.
     pub(crate) fn set(&mut self, at: u64, height: i128) {
         let area = if self.steps.is_empty() { 0 } else { self.area(i128::from(at)) };
+        // What holds from the first moment on counts as having always held, also if it changes again at
+        // that very moment.
+        if let Earlier::Height(earlier) = &mut self.earlier
+            && self.steps.first().is_none_or(|first| first.0 == at)
+        {
+            *earlier = height;
+        }
         match self.steps.last_mut() {
             Some(last) if last.0 == at => last.2 = height,
             _ => self.steps.push((at, area, height)),
@@ -176,5 +183,15 @@ mod tests {
         accrued.set(0, 8);
         accrued.set(10, 2);
         assert_eq!(accrued.over(20, 50), 8 * 40 + 2 * 10);
+    }
+
+    #[test]
+    fn what_changes_at_the_first_moment_has_always_held_as_changed() {
+        let mut accrued = Steps::new(Earlier::Height(8));
+        accrued.set(0, 8);
+        accrued.set(0, 2);
+        assert_eq!(accrued.over(20, 50), 2 * 50);
+        accrued.set(20, 4);
+        assert_eq!(accrued.over(30, 50), 2 * 40 + 4 * 10);
     }
 }

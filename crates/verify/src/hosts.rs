@@ -3,7 +3,7 @@
 use crate::log::What;
 use crate::replay::{Replay, kind_code};
 use crate::report::Check;
-use crate::state::{HostState, Phase};
+use crate::state::{Faith, HostState, Phase};
 use bursar_scenario::HostEventKind;
 
 impl Replay<'_> {
@@ -41,7 +41,9 @@ impl Replay<'_> {
         self.touched.insert(host);
         if next != HostState::Up {
             for promise in &mut self.promises {
-                promise.is_broken |= promise.hosts.contains(&entry.host);
+                if promise.faith == Faith::Good && promise.hosts.contains(&entry.host) {
+                    promise.faith = Faith::Broken;
+                }
             }
         }
         let in_service = self.hosts.iter().zip(&self.scenario.hosts);
@@ -63,6 +65,7 @@ impl Replay<'_> {
         }
         self.compare_hosts();
         if self.is_budget {
+            self.judge_broken_promises();
             for host in 0..self.hosts.len() {
                 if self.hosts[host].state == HostState::Draining {
                     self.judge_draining(host);

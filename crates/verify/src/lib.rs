@@ -5,8 +5,8 @@
 //! made the log.
 //!
 //! Invariants: this crate depends on bursar-scenario, never on bursar-core or bursar-sim. Nothing is
-//! compared in floats. Where the log leaves open what was decided when (see `timeline`), the reading
-//! that favours the planner counts, and the check is listed as undecided if nothing is left of it.
+//! compared in floats. Where the log leaves open what was decided when (see `timeline` and `fog`), the
+//! reading that favours the planner counts, and the check is listed as undecided if it would fail otherwise.
 //!
 //! Absent on purpose: any planning. What is not checked: whether T was the earliest possible moment
 //! (only that it never moves later and is at most max(H, A) away), in what order victims were chosen
@@ -15,12 +15,16 @@
 //! completes. Logs of other policies than `budget` are checked for what holds for all: a possible
 //! history, gang shapes, no GPU given twice, and conservation; broken contracts are counted.
 
+mod attempts;
 mod books;
 mod close;
 mod exact;
+mod fog;
+mod holds;
 mod hosts;
 mod log;
 mod placement;
+mod pools;
 mod promises;
 mod replay;
 mod report;
@@ -100,6 +104,7 @@ impl<'a> Names<'a> {
             rule: raw.rule,
             allocated: raw.allocated,
             protected_until: raw.protected_until.map(|until| until.0),
+            decided: raw.decided.map(|decided| decided.0),
             until: raw.until.map(|until| until.0),
             placement: Box::default(),
         };

@@ -118,6 +118,7 @@ pub(crate) struct RawEntry<'a> {
     pub(crate) gpus: Option<u32>,
     pub(crate) allocated: Option<bool>,
     pub(crate) protected_until: Option<Millis>,
+    pub(crate) decided: Option<Millis>,
     #[serde(borrow, default)]
     pub(crate) placement: Option<Vec<RawPlace<'a>>>,
     #[serde(borrow)]

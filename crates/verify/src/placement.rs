@@ -1,5 +1,6 @@
-//! Rule 8: where work may be placed; and whether a request fits somewhere.
+//! Rule 8: where work may be placed, and whether it was placed as it should.
 
+use crate::pools::Wants;
 use crate::replay::Replay;
 use crate::report::Check;
 use crate::state::{HostState, Promise};
@@ -36,12 +37,14 @@ impl Replay<'_> {
         if names.windows(2).any(|pair| pair[0] == pair[1]) {
             return Some("a host is named twice".into());
         }
-        let model = hosts[placement[0].0 as usize].model;
-        if placement.iter().any(|place| hosts[place.0 as usize].model != model) {
-            return Some("its hosts are of different models".into());
-        }
+        let (first, pool) = (placement[0].0, self.pools.of(placement[0].0));
+        let model = hosts[first as usize].model;
         if spec.model.is_some_and(|asked| asked as usize != model) {
             return Some(format!("it does not run on {}", self.scenario.models[model].name));
+        }
+        if let Some(other) = placement.iter().find(|place| self.pools.of(place.0) != pool) {
+            let (one, other) = (self.host_name(first), self.host_name(other.0));
+            return Some(format!("{one} and {other} are not of one model and size"));
         }
         if let Some((count, each)) = spec.shape {
             let good = placement.len() == count as usize && placement.iter().all(|p| p.1 == each);
@@ -51,8 +54,10 @@ impl Replay<'_> {
             return None;
         }
         let size = |place: &(u32, u32)| hosts[place.0 as usize].gpus;
-        if let Some(place) = placement.iter().find(|place| size(place) >= spec.gpus) {
-            let (name, count) = (self.host_name(place.0), placement.len());
+        let alone = (0..hosts.len() as u32)
+            .find(|&host| matches!(self.pools.wants(spec, host), Some(Wants::One(_))));
+        if let Some(host) = alone {
+            let (name, count) = (self.host_name(host), placement.len());
             return Some(format!("split over {count} hosts, though it fits on {name} alone"));
         }
         let partly = placement.iter().filter(|place| place.1 < size(place)).count();
@@ -82,13 +87,12 @@ impl Replay<'_> {
         host as usize + self.scenario.settings.debug_hosts as usize >= self.hosts.len()
     }
 
-    /// Whether a request is for one host, given that it runs on hosts like this one.
-    fn is_single(&self, workload: u32, host: u32) -> bool {
+    /// Rule 8: whether an allocated request may use this host, were it idle and nobody's: the debug hosts take
+    /// short contracts on one host only.
+    pub(crate) fn suits_debug(&self, workload: u32, host: u32) -> bool {
         let spec = &self.scenario.workloads[workload as usize];
-        match spec.shape {
-            Some((count, _)) => count == 1,
-            None => spec.gpus <= self.scenario.hosts[host as usize].gpus,
-        }
+        let is_single = matches!(self.pools.wants(spec, host), Some(Wants::One(_)));
+        !self.is_debug_host(host) || (self.contract(workload) <= DEBUG_CONTRACT_MS && is_single)
     }
 
     /// Rules 7 and 8: whether an allocated request may use a host now.
@@ -96,24 +100,24 @@ impl Replay<'_> {
         if self.hosts[host as usize].state != HostState::Up {
             return Allowed::No;
         }
-        let contract = self.contract(workload);
-        if self.is_debug_host(host)
-            && !(contract <= DEBUG_CONTRACT_MS && self.is_single(workload, host))
-        {
+        let spec = &self.scenario.workloads[workload as usize];
+        if self.pools.wants(spec, host).is_none() || !self.suits_debug(workload, host) {
             return Allowed::No;
         }
+        let contract = self.contract(workload);
         let grace = self.scenario.settings.grace_ms;
         let over = self.now.saturating_add(grace).saturating_add(contract);
         let in_the_way = |promise: &&Promise| {
             promise.holder != workload && promise.hosts.contains(&host) && over > promise.until
         };
-        match self.promises.iter().find(in_the_way) {
-            None if self.just_ended.iter().any(|promise| in_the_way(&promise)) => Allowed::Maybe,
-            None => Allowed::Yes,
-            // Its start may be decided, and the reservation be over.
-            Some(promise) if self.jobs[promise.holder as usize].hold().is_some() => Allowed::Maybe,
-            Some(_) => Allowed::No,
+        let mut answer = Allowed::Yes;
+        for promise in self.promises.iter().filter(in_the_way) {
+            if !self.is_open(promise) {
+                return Allowed::No;
+            }
+            answer = Allowed::Maybe;
         }
+        answer
     }
 
     /// Rule 8: debug hosts take unallocated work, and short contracts on one host.
@@ -131,14 +135,6 @@ impl Replay<'_> {
         }
     }
 
-    /// GPUs of a host that are neither used nor held: (for certain, at most).
-    fn idle(&self, host: u32) -> (i64, i64) {
-        let host = &self.hosts[host as usize];
-        let taken = |held: i64| (held - host.leaving).max(0);
-        let free = host.gpus - host.used;
-        (free - taken(host.held + host.maybe_held), free - taken(host.held))
-    }
-
     /// Rule 8: one host is the fullest that fits; the rest of a gang is on the fullest of its domain,
     /// and whole hosts are in one domain if one has enough.
     pub(crate) fn judge_fullest(
@@ -147,9 +143,6 @@ impl Replay<'_> {
         placement: &[(u32, u32)],
         is_allocated: bool,
     ) {
-        if self.vague > 0 {
-            return self.findings.undecided(Check::Fullest);
-        }
         let may_use = |host: u32| {
             let allowed = if is_allocated {
                 self.may_use(workload, host)
@@ -161,9 +154,9 @@ impl Replay<'_> {
             allowed == Allowed::Yes
         };
         let hosts = &self.scenario.hosts;
-        let pool = self.pools[placement[0].0 as usize];
+        let pool = self.pools.of(placement[0].0);
         let others = (0..hosts.len() as u32).filter(|&host| {
-            self.pools[host as usize] == pool
+            self.pools.of(host) == pool
                 && placement.iter().all(|place| place.0 != host)
                 && may_use(host)
         });
@@ -178,9 +171,9 @@ impl Replay<'_> {
         };
         let mut better = None;
         if let Some(((host, gpus), domain)) = partly {
-            let (least, most) = self.idle(host);
+            let (least, most) = self.hosts[host as usize].idle();
             better = others.clone().find(|&other| {
-                let (other_least, other_most) = self.idle(other);
+                let (other_least, other_most) = self.hosts[other as usize].idle();
                 let same_domain = domain.is_none_or(|d| hosts[other as usize].domain == d);
                 let fuller = other_most < least;
                 let before = other < host && other_least == other_most && least == most;
@@ -188,7 +181,10 @@ impl Replay<'_> {
                     && other_least >= i64::from(gpus)
                     && (fuller || (before && other_most == least))
             });
-            let better = better.map(|b| (self.host_name(b), self.idle(b).1));
+            if better.is_some() && self.is_hazy() {
+                return self.findings.undecided(Check::Fullest);
+            }
+            let better = better.map(|b| (self.host_name(b), self.hosts[b as usize].idle().1));
             let (name, spot) = (self.host_name(host), self.spot(workload));
             self.findings.check(Check::Fullest, spot, better.is_none(), || {
                 let (other, idle) = better.unwrap_or_default();
@@ -212,7 +208,7 @@ impl Replay<'_> {
         let wanted = domains.len();
         domains.sort_unstable();
         domains.dedup();
-        let pool = self.pools[placement[0].0 as usize];
+        let pool = self.pools.of(placement[0].0);
         let mut found = None;
         if domains.len() > 1 {
             let usable = |host: u32| match is_allocated {
@@ -222,8 +218,8 @@ impl Replay<'_> {
             let rest = placement.iter().find(|place| place.1 < size).map_or(0, |place| place.1);
             let domain_max = hosts.iter().map(|host| host.domain).max().unwrap_or(0);
             let mut per_domain = vec![(0usize, 0usize); domain_max + 1];
-            for host in (0..hosts.len() as u32).filter(|&h| self.pools[h as usize] == pool) {
-                let idle = self.idle(host).0;
+            for host in (0..hosts.len() as u32).filter(|&h| self.pools.of(h) == pool) {
+                let idle = self.hosts[host as usize].idle().0;
                 if usable(host) {
                     let counts = &mut per_domain[hosts[host as usize].domain];
                     counts.0 += usize::from(idle == i64::from(size));
@@ -233,55 +229,12 @@ impl Replay<'_> {
             let needed = wanted + usize::from(rest > 0);
             found = per_domain.iter().position(|counts| counts.0 >= wanted && counts.1 >= needed);
         }
+        if found.is_some() && self.is_hazy() {
+            return self.findings.undecided(Check::Fullest);
+        }
         let (spot, count) = (self.spot(workload), domains.len());
         self.findings.check(Check::Fullest, spot, found.is_none(), || {
             format!("{wanted} whole hosts in {count} domains, though one domain has enough")
         });
-    }
-
-    /// Whether the GPUs listed, at most one entry a host, can hold a request by the shapes of rule 8.
-    pub(crate) fn fits(&self, workload: u32, gpus_of: &[(u32, i64)]) -> bool {
-        let spec = &self.scenario.workloads[workload as usize];
-        let hosts = &self.scenario.hosts;
-        let suits =
-            |host: u32| spec.model.is_none_or(|model| model as usize == hosts[host as usize].model);
-        if let Some((count, each)) = spec.shape {
-            let mut by_model = vec![0u32; self.scenario.models.len()];
-            for &(host, gpus) in gpus_of {
-                if suits(host) && gpus >= i64::from(each) {
-                    by_model[hosts[host as usize].model] += 1;
-                }
-            }
-            return by_model.iter().any(|&found| found >= count);
-        }
-        // Per pool: whole hosts, and the most that a host used in part can give.
-        let mut pools: Vec<(usize, i64, i64, i64)> = Vec::new();
-        let wanted = i64::from(spec.gpus);
-        for &(host, gpus) in gpus_of {
-            if gpus <= 0 || !suits(host) {
-                continue;
-            }
-            let size = i64::from(hosts[host as usize].gpus);
-            if wanted <= size {
-                if gpus >= wanted {
-                    return true;
-                }
-                continue;
-            }
-            let number = self.pools[host as usize];
-            let index = pools.iter().position(|pool| pool.0 == number).unwrap_or_else(|| {
-                pools.push((number, size, 0, 0));
-                pools.len() - 1
-            });
-            if gpus == size {
-                pools[index].2 += 1;
-            } else {
-                pools[index].3 = pools[index].3.max(gpus);
-            }
-        }
-        pools.iter().any(|&(_, size, whole, part)| {
-            let (needs, rest) = (wanted / size, wanted % size);
-            whole >= needs && (rest == 0 || whole > needs || part >= rest)
-        })
     }
 }

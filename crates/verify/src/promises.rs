@@ -1,8 +1,10 @@
 //! Rule 7: reservations are few, disjoint, only move earlier, and are kept.
 
+use crate::books::Sure;
+use crate::placement::Allowed;
 use crate::replay::Replay;
 use crate::report::{Check, Spot, seconds};
-use crate::state::{HostState, Phase, Promise};
+use crate::state::{Faith, HostState, Phase, Promise};
 
 impl Replay<'_> {
     pub(crate) fn reserved(&mut self, index: usize) {
@@ -16,6 +18,10 @@ impl Replay<'_> {
         self.findings.check(Check::Log, spot, phase == Phase::Waiting, || {
             format!("gets a reservation while it is {phase:?}")
         });
+        let is_decided = self.jobs[holder as usize].hold() == Some(Sure::Yes);
+        self.findings.check(Check::PromiseMade, spot, !is_decided, || {
+            "gets a reservation, though its start is decided".into()
+        });
         let until = entry.until.unwrap_or(now);
         let hosts: Vec<u32> = entry.placement.iter().map(|place| place.0).collect();
         for &host in &hosts {
@@ -24,32 +30,20 @@ impl Replay<'_> {
                 format!("{name} is reserved, which is {state:?}")
             });
         }
-        for other in self.promises.iter().filter(|other| other.holder != holder) {
-            let shared = hosts.iter().find(|host| other.hosts.contains(host));
-            let open = self.jobs[other.holder as usize].hold().is_some();
-            self.findings.check(Check::PromiseMade, spot, shared.is_none() || open, || {
-                let name =
-                    shared.map_or("", |&host| self.scenario.hosts[host as usize].name.as_str());
-                let id = &self.scenario.workloads[other.holder as usize].id;
-                format!("{name} is reserved for {id} already (line {})", other.line)
-            });
-        }
         let mut since = now;
-        if let Some(old) = self.promises.iter().position(|promise| promise.holder == holder) {
-            let old = self.promises.remove(old);
-            self.findings.check(
-                Check::PromiseMade,
-                spot,
-                until <= old.until || old.is_broken,
-                || {
-                    let (was, is) = (seconds(old.until), seconds(until));
-                    format!("T moves from {was} to {is}, and none of its hosts failed or drains")
-                },
-            );
-            if !old.is_broken {
+        let old = self.promises.iter().position(|promise| promise.holder == holder);
+        let is_new = old.is_none();
+        if let Some(old) = old.map(|old| self.promises.remove(old)) {
+            let is_good = old.faith == Faith::Good && old.doubt != Some(now);
+            self.findings.check(Check::PromiseMade, spot, until <= old.until || !is_good, || {
+                let (was, is) = (seconds(old.until), seconds(until));
+                format!("T moves from {was} to {is}, and none of its hosts failed or drains")
+            });
+            if is_good {
                 since = old.since;
             }
         }
+        self.judge_disjoint(holder, &hosts);
         let longest = self.longest_wait();
         self.findings.check(
             Check::PromiseMade,
@@ -58,13 +52,58 @@ impl Replay<'_> {
             || format!("T is {} ms away, at most {longest} are allowed", until - since),
         );
         let (entry, line) = (index, entry.line);
-        self.promises.push(Promise { holder, hosts, until, since, entry, line, is_broken: false });
-        let open = |promise: &&Promise| self.jobs[promise.holder as usize].hold().is_none();
-        let standing = self.promises.iter().filter(open).count();
+        let (faith, doubt) = (Faith::Good, None);
+        self.promises.push(Promise { holder, hosts, until, since, entry, line, faith, doubt });
+        let standing = self.promises.iter().filter(|promise| !self.is_open(promise)).count();
         let most = self.scenario.settings.reservations as usize;
-        self.findings.check(Check::PromiseMade, spot, standing <= most, || {
+        self.findings.check(Check::PromiseMade, spot, standing <= most || !is_new, || {
             format!("{standing} reservations stand, {most} may")
         });
+    }
+
+    /// Rule 7: reservations of several holders are disjoint.
+    fn judge_disjoint(&mut self, holder: u32, hosts: &[u32]) {
+        let spot = self.spot(holder);
+        for other in self.promises.iter().filter(|other| other.holder != holder) {
+            let shared = hosts.iter().find(|host| other.hosts.contains(host));
+            let open = self.is_open(other);
+            self.findings.check(Check::PromiseMade, spot, shared.is_none() || open, || {
+                let name =
+                    shared.map_or("", |&host| self.scenario.hosts[host as usize].name.as_str());
+                let id = &self.scenario.workloads[other.holder as usize].id;
+                format!("{name} is reserved for {id} already (line {})", other.line)
+            });
+        }
+    }
+
+    /// At the end of a moment: what was broken in it was made anew or given up, unless its hosts are back; and
+    /// whose reservation was not made anew has not lost a hold.
+    pub(crate) fn judge_broken_promises(&mut self) {
+        let (now, mut doubted) = (self.now, false);
+        for promise in &mut self.promises {
+            doubted |= promise.doubt.take() == Some(now);
+        }
+        if doubted {
+            for (holder, hosts) in
+                self.promises.iter().map(|p| (p.holder, p.hosts.clone())).collect::<Vec<_>>()
+            {
+                self.judge_disjoint(holder, &hosts);
+            }
+        }
+        for index in 0..self.promises.len() {
+            let promise = &self.promises[index];
+            if promise.faith == Faith::Good || self.is_open(promise) {
+                continue;
+            }
+            let up = |host: &u32| self.hosts[*host as usize].state == HostState::Up;
+            let good = !promise.hosts.is_empty() && promise.hosts.iter().all(up);
+            let (spot, until) = (self.spot(promise.holder), promise.until);
+            self.findings.check(Check::PromiseKept, spot, good, || {
+                let until = seconds(until);
+                format!("a host of its reservation for {until} is lost, and it is not made anew")
+            });
+            self.promises[index].faith = Faith::Good;
+        }
     }
 
     /// How long T may be away: max(H, A).
@@ -73,6 +112,8 @@ impl Replay<'_> {
         settings.horizon_ms.max(settings.reservation_age_ms)
     }
 
+    /// A reservation is given up: a host of it is lost, or its budget has lost its share or the room under its
+    /// limit.
     pub(crate) fn unreserved(&mut self, index: usize) {
         let holder = self.entries[index].workload;
         if !self.is_budget {
@@ -82,38 +123,25 @@ impl Replay<'_> {
             return;
         };
         let promise = self.promises.remove(place);
-        // It may be over because the start is decided, which the log says later.
-        let grace = self.scenario.settings.grace_ms;
-        let last = self.now.saturating_add(grace);
-        let later = self.entries[index..].iter().take_while(|entry| entry.at <= last);
-        let goes_on = self.is_at_end(last)
-            || later.into_iter().any(|entry| {
-                use crate::log::What::{Cancelled, Started};
-                entry.workload == holder && matches!(entry.what, Started | Cancelled)
-            });
-        if goes_on && !promise.is_broken {
-            self.jobs[holder as usize].promised = Some((promise.until, promise.since));
+        let is_funded = self.may_be_allocated(holder);
+        let is_unsure = is_funded == Allowed::Maybe || self.is_open(&promise);
+        if promise.faith == Faith::Good && is_unsure {
+            return self.findings.undecided(Check::PromiseKept);
         }
+        let good = promise.faith != Faith::Good || is_funded == Allowed::No;
         let spot = self.spot(holder);
-        self.findings.check(Check::PromiseKept, spot, goes_on || promise.is_broken, || {
+        self.findings.check(Check::PromiseKept, spot, good, || {
+            let until = seconds(promise.until);
             format!(
-                "its reservation for {} is given up, and none of its hosts failed or drains",
-                seconds(promise.until)
+                "its reservation for {until} is given up, though it is funded and none of its hosts \
+                 failed or drains"
             )
         });
-        self.just_ended.push(promise);
-    }
-
-    fn is_at_end(&self, last: u64) -> bool {
-        self.entries.last().is_none_or(|entry| entry.at < last)
     }
 
     /// Rule 7: at its start, a holder is in time.
-    pub(crate) fn judge_kept(&mut self, workload: u32, is_troubled: bool) {
+    pub(crate) fn judge_kept(&mut self, workload: u32) {
         let Some((until, since)) = self.jobs[workload as usize].promised.take() else { return };
-        if is_troubled {
-            return self.findings.undecided(Check::PromiseKept);
-        }
         let (now, grace) = (self.now, self.scenario.settings.grace_ms);
         let spot = self.spot(workload);
         self.findings.check(Check::PromiseKept, spot, now <= until.saturating_add(grace), || {
@@ -132,7 +160,7 @@ impl Replay<'_> {
         for promise in std::mem::take(&mut self.promises) {
             let id = &*self.scenario.workloads[promise.holder as usize].id;
             let spot = Spot { at: now, line: promise.line, workload: Some(id) };
-            let good = promise.is_broken || now <= promise.until.saturating_add(grace);
+            let good = promise.faith == Faith::Broken || now <= promise.until.saturating_add(grace);
             self.findings.check(Check::PromiseKept, spot, good, || {
                 format!(
                     "T was {}, and it has not started by {}",

@@ -3,11 +3,14 @@
 //! An entry that cannot have happened (an unknown state, a wrong attempt) is reported and has no
 //! effect, so that one fault does not drown the rest.
 
-use crate::books::{Books, Sure};
+use crate::books::Books;
+use crate::fog::Fog;
+use crate::holds::Standing;
 use crate::log::What;
+use crate::pools::Pools;
 use crate::report::{Breaches, Check, Findings, PolicyReport, Spot, seconds};
 use crate::state::{Host, HostState, Job, Phase, Promise};
-use crate::timeline::{Entry, Timeline, Turn};
+use crate::timeline::{Entry, Timeline};
 use bursar_scenario::{HostEventKind, Scenario};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -19,13 +22,6 @@ pub(crate) type Turnout = (Reverse<i32>, u64, u64);
 /// Of one leaf: by contract, then order.
 pub(crate) type Queue = BTreeMap<Ask, BTreeSet<(u64, Turnout, u32)>>;
 
-/// A hold that stands now.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
-    sure: Sure,
-    contract: u128,
-}
-
 pub(crate) struct Replay<'a> {
     pub(crate) scenario: &'a Scenario,
     /// Whether all rules apply.
@@ -35,15 +31,15 @@ pub(crate) struct Replay<'a> {
     pub(crate) findings: Findings,
     pub(crate) books: Books,
     pub(crate) hosts: Vec<Host>,
-    /// Hosts of one model and size have the same number.
-    pub(crate) pools: Vec<usize>,
+    pub(crate) pools: Pools,
     pub(crate) jobs: Vec<Job>,
     pub(crate) queues: BTreeMap<usize, Queue>,
     pub(crate) promises: Vec<Promise>,
-    /// Reservations that ended at this moment; when exactly is open.
-    pub(crate) just_ended: Vec<Promise>,
     /// Standing holds whose hosts are not known.
     pub(crate) vague: usize,
+    /// The fogs that lie now, and how many have come.
+    pub(crate) fogs: Vec<Fog>,
+    pub(crate) next_fog: usize,
     pub(crate) standing: Vec<Option<Standing>>,
     pub(crate) now: u64,
     pub(crate) line: u64,
@@ -69,16 +65,6 @@ pub(crate) fn kind_code(kind: HostEventKind) -> u8 {
     }
 }
 
-/// Hosts of one model and size share a number.
-fn pools(scenario: &Scenario) -> Vec<usize> {
-    let mut known = BTreeMap::new();
-    let mut pool = |host: &bursar_scenario::HostSpec| {
-        let next = known.len();
-        *known.entry((host.model, host.gpus)).or_insert(next)
-    };
-    scenario.hosts.iter().map(&mut pool).collect()
-}
-
 impl<'a> Replay<'a> {
     pub(crate) fn new(scenario: &'a Scenario, entries: &'a [Entry], findings: Findings) -> Self {
         let capacity = |host: &bursar_scenario::HostSpec| {
@@ -92,6 +78,7 @@ impl<'a> Replay<'a> {
             leaving: 0,
             held: 0,
             maybe_held: 0,
+            awaits: Vec::new(),
             runs: BTreeSet::new(),
             since: 0,
             idle_ms: 0,
@@ -111,8 +98,8 @@ impl<'a> Replay<'a> {
             promised: None,
         };
         let workloads = scenario.workloads.len();
-        let timeline =
-            Timeline::new(entries, workloads, scenario.hosts.len(), scenario.settings.grace_ms);
+        let pools = Pools::new(scenario);
+        let timeline = Timeline::new(entries, workloads, &pools, scenario.settings.grace_ms);
         let planned = scenario.hosts_events.iter();
         Self {
             scenario,
@@ -123,12 +110,13 @@ impl<'a> Replay<'a> {
             findings,
             books,
             hosts: scenario.hosts.iter().map(host).collect(),
-            pools: pools(scenario),
+            pools,
             jobs: vec![job; workloads],
             queues: BTreeMap::new(),
             promises: Vec::new(),
-            just_ended: Vec::new(),
             vague: 0,
+            fogs: Vec::new(),
+            next_fog: 0,
             now: 0,
             line: 0,
             expected: vec![HostState::Up; scenario.hosts.len()],
@@ -161,13 +149,7 @@ impl<'a> Replay<'a> {
                 self.advance(at);
             }
             self.line = self.entries[index].line;
-            for (hold, turn) in self.timeline.turns.remove(&index).unwrap_or_default() {
-                match turn {
-                    Turn::Maybe => self.stand(hold, Sure::Maybe),
-                    Turn::Sure => self.stand(hold, Sure::Yes),
-                    Turn::Over => self.fall(hold),
-                }
-            }
+            self.turn(index);
             self.entry(index);
         }
         self.finish(policy)
@@ -216,22 +198,31 @@ impl<'a> Replay<'a> {
         (Reverse(spec.rank), spec.submit_ms, spec.tie)
     }
 
+    /// Time goes on to `at`, past the ends of the moments at which something was decided unseen.
     fn advance(&mut self, at: u64) {
-        if at > self.now {
-            self.end_instant();
-            self.just_ended.clear();
-            // Shares that changed in between hold from their own moment on.
-            while let Some(change) = self.next_change_until(at) {
-                self.books.advance(change.at_ms.max(self.now));
-                self.books.set_share(self.scenario, change.budget, change.share_micro);
+        while let Some(moment) = self.timeline.unseen.keys().next().copied() {
+            if moment >= at {
+                break;
             }
-            self.now = at;
-            self.books.advance(at);
-        } else {
-            while let Some(change) = self.next_change_until(at) {
-                self.books.set_share(self.scenario, change.budget, change.share_micro);
+            self.advance_to(moment.max(self.now));
+            for hold in self.timeline.unseen.remove(&moment).unwrap_or_default() {
+                self.judge_unseen(hold);
             }
         }
+        self.advance_to(at);
+    }
+
+    fn advance_to(&mut self, at: u64) {
+        if at > self.now {
+            self.end_instant();
+        }
+        // Shares that changed in between hold from their own moment on.
+        while let Some(change) = self.next_change_until(at) {
+            self.books.advance(change.at_ms.max(self.now));
+            self.books.set_share(self.scenario, change.budget, change.share_micro);
+        }
+        self.now = at;
+        self.books.advance(at);
     }
 
     fn next_change_until(&mut self, at: u64) -> Option<bursar_scenario::BudgetChange> {
@@ -241,57 +232,6 @@ impl<'a> Replay<'a> {
         }
         self.next_change += 1;
         Some(change)
-    }
-
-    fn stand(&mut self, hold: usize, sure: Sure) {
-        self.fall(hold);
-        let (workload, start) =
-            (self.timeline.holds[hold].workload, self.timeline.holds[hold].start);
-        let like = match (start, self.timeline.holds[hold].victims.first()) {
-            (Some(start), _) => self.entries[start].placement.first().map(|place| place.0),
-            (None, Some(&victim)) => {
-                let victim = self.entries[victim].workload as usize;
-                self.jobs[victim].placement.first().map(|place| place.0)
-            }
-            (None, None) => None,
-        };
-        let unallocated = start.is_some_and(|start| self.entries[start].rule == Some(1));
-        let span = if unallocated { 0 } else { u128::from(self.contract(workload)) };
-        let contract = self.rate(workload, like.unwrap_or(0)) * span;
-        self.books.decide(self.leaf(workload), contract, sure);
-        self.standing[hold] = Some(Standing { sure, contract });
-        let holds = &mut self.jobs[workload as usize].holds;
-        match sure {
-            Sure::Yes => holds.0 += 1,
-            Sure::Maybe => holds.1 += 1,
-        }
-        self.hold_gpus(hold, sure, 1);
-    }
-
-    fn fall(&mut self, hold: usize) {
-        let Some(standing) = self.standing[hold].take() else { return };
-        let workload = self.timeline.holds[hold].workload;
-        self.books.undecide(self.leaf(workload), standing.contract, standing.sure);
-        let holds = &mut self.jobs[workload as usize].holds;
-        match standing.sure {
-            Sure::Yes => holds.0 -= 1,
-            Sure::Maybe => holds.1 -= 1,
-        }
-        self.hold_gpus(hold, standing.sure, -1);
-    }
-
-    fn hold_gpus(&mut self, hold: usize, sure: Sure, sign: i64) {
-        let Some(start) = self.timeline.holds[hold].start else {
-            self.vague = self.vague.saturating_add_signed(sign as isize);
-            return;
-        };
-        for &(host, gpus) in &self.entries[start].placement {
-            let host = &mut self.hosts[host as usize];
-            match sure {
-                Sure::Yes => host.held += sign * i64::from(gpus),
-                Sure::Maybe => host.maybe_held += sign * i64::from(gpus),
-            }
-        }
     }
 
     fn entry(&mut self, index: usize) {
@@ -325,295 +265,5 @@ impl<'a> Replay<'a> {
         let spot = self.spot_of(index);
         self.findings.check(Check::Log, spot, good, message);
         good
-    }
-
-    fn expect_phase(&mut self, index: usize, phase: Phase) -> bool {
-        let (what, workload) = (self.entries[index].what, self.entries[index].workload);
-        let is = self.jobs[workload as usize].phase;
-        self.may(index, is == phase, || format!("{what:?} while it is {is:?}, not {phase:?}"))
-    }
-
-    /// For what happens to the running attempt: it runs, and is the one that is meant.
-    fn expect_running(&mut self, index: usize) -> bool {
-        if !self.expect_phase(index, Phase::Running) {
-            return false;
-        }
-        let entry = &self.entries[index];
-        let (attempt, allocated) = (entry.attempt, entry.allocated);
-        let job = &self.jobs[entry.workload as usize];
-        let (attempts, class) = (job.attempts, job.allocated);
-        let same = self.may(index, attempt.is_none_or(|attempt| attempt == attempts), || {
-            format!("attempt {} while attempt {attempts} runs", attempt.unwrap_or(0))
-        });
-        if let Some(allocated) = allocated {
-            let spot = self.spot_of(index);
-            self.findings.check(Check::Class, spot, allocated == class, || {
-                format!("allocated is {allocated}, but the attempt started with {class}")
-            });
-        }
-        same
-    }
-
-    fn submitted(&mut self, index: usize) {
-        let (at, workload) = (self.entries[index].at, self.entries[index].workload);
-        if !self.expect_phase(index, Phase::Absent) {
-            return;
-        }
-        let due = self.scenario.workloads[workload as usize].submit_ms;
-        self.may(index, at == due, || format!("submitted, but due at {}", seconds(due)));
-        self.enqueue(workload);
-    }
-
-    fn refused(&mut self, index: usize) {
-        let workload = self.entries[index].workload;
-        let phase = self.jobs[workload as usize].phase;
-        let new = matches!(phase, Phase::Absent | Phase::Waiting);
-        if self.may(index, new, || format!("refused while it is {phase:?}")) {
-            self.dequeue(workload);
-            self.jobs[workload as usize].phase = Phase::Refused;
-        }
-    }
-
-    fn enqueue(&mut self, workload: u32) {
-        self.jobs[workload as usize].phase = Phase::Waiting;
-        let contract = self.contract(workload);
-        if contract > 0 && self.is_budget {
-            let spec = &self.scenario.workloads[workload as usize];
-            let ask = (spec.gpus, spec.shape, spec.model);
-            let place = (contract, self.turnout(workload), workload);
-            let queue = self.queues.entry(spec.budget as usize).or_default();
-            queue.entry(ask).or_default().insert(place);
-        }
-    }
-
-    fn dequeue(&mut self, workload: u32) {
-        let spec = &self.scenario.workloads[workload as usize];
-        let place = (self.contract(workload), self.turnout(workload), workload);
-        let Some(queue) = self.queues.get_mut(&(spec.budget as usize)) else { return };
-        let ask = (spec.gpus, spec.shape, spec.model);
-        if let Some(waiting) = queue.get_mut(&ask) {
-            waiting.remove(&place);
-            if waiting.is_empty() {
-                queue.remove(&ask);
-            }
-        }
-    }
-
-    fn started(&mut self, index: usize) {
-        let entry = &self.entries[index];
-        let workload = entry.workload;
-        if !self.expect_phase(index, Phase::Waiting) {
-            return;
-        }
-        let attempt = self.jobs[workload as usize].attempts + 1;
-        let numbered = entry.attempt == Some(attempt);
-        self.may(index, numbered, || {
-            format!("attempt {} starts, {attempt} is next", entry.attempt.unwrap_or(0))
-        });
-        let placed = self.judge_shape(workload, &entry.placement);
-        self.judge_host_use(workload, &entry.placement);
-        let allocated = entry.allocated.unwrap_or(entry.protected_until.is_some());
-        if self.is_budget {
-            self.may(index, entry.allocated.is_some(), || "started without \"allocated\"".into());
-            self.judge_start(index, allocated);
-        }
-        if !placed {
-            return;
-        }
-        self.dequeue(workload);
-        let contract = self.contract(workload);
-        let protected_until = match (self.is_budget, allocated) {
-            (true, true) => self.now.saturating_add(contract),
-            (false, true) => entry.protected_until.unwrap_or(self.now),
-            (_, false) => self.now,
-        };
-        let rate = self.rate(workload, entry.placement[0].0);
-        let leaf = self.leaf(workload);
-        if allocated {
-            self.books.start(leaf, workload, rate, protected_until);
-        }
-        for &(host, gpus) in &entry.placement {
-            let host = &mut self.hosts[host as usize];
-            host.touch(self.now);
-            host.used += i64::from(gpus);
-            host.runs.insert(workload);
-        }
-        self.attempts += 1;
-        let now = self.now;
-        let job = &mut self.jobs[workload as usize];
-        job.phase = Phase::Running;
-        job.attempts = attempt;
-        job.allocated = allocated;
-        job.protected_until = protected_until;
-        job.placement = entry.placement.clone();
-        job.started = now;
-        job.rate = rate;
-        job.told = None;
-        job.class = None;
-    }
-
-    fn protection_ended(&mut self, index: usize) {
-        if !self.expect_running(index) || !self.is_budget {
-            return;
-        }
-        let job = &self.jobs[self.entries[index].workload as usize];
-        let (allocated, until, now) = (job.allocated, job.protected_until, self.now);
-        let spot = self.spot_of(index);
-        self.findings.check(Check::Class, spot, allocated && until == now, || {
-            format!("protection ends at {}, not at {}", seconds(until), seconds(now))
-        });
-    }
-
-    fn preempted(&mut self, index: usize) {
-        let entry = &self.entries[index];
-        let workload = entry.workload;
-        if !self.expect_running(index) {
-            return;
-        }
-        let told = self.jobs[workload as usize].told;
-        if !self.may(index, told.is_none(), || "preempted twice".into()) {
-            return;
-        }
-        let (now, job) = (self.now, &self.jobs[workload as usize]);
-        let (until, allocated) = (job.protected_until, job.allocated);
-        let is_protected = allocated && until > now;
-        if is_protected {
-            self.breaches.preempted += 1;
-        }
-        if self.is_budget {
-            let spot = self.spot_of(index);
-            self.findings.check(Check::Protected, spot, !is_protected, || {
-                format!(
-                    "preempted {} ms before its protection ends at {}",
-                    until - now,
-                    seconds(until)
-                )
-            });
-            if let Some(&hold) = self.timeline.by_first_victim.get(&index) {
-                self.judge_preemption(hold);
-                self.stand(hold, Sure::Yes);
-            } else if entry.by.is_none() {
-                self.judge_drain_victim(index);
-            }
-        }
-        self.jobs[workload as usize].told = Some(now);
-        for &(host, gpus) in &self.jobs[workload as usize].placement {
-            self.hosts[host as usize].leaving += i64::from(gpus);
-        }
-    }
-
-    /// Rule 9: who is preempted for nobody must be on a draining host.
-    fn judge_drain_victim(&mut self, index: usize) {
-        let job = &self.jobs[self.entries[index].workload as usize];
-        let drains =
-            job.placement.iter().any(|p| self.hosts[p.0 as usize].state == HostState::Draining);
-        let spot = self.spot_of(index);
-        self.findings.check(Check::Drain, spot, drains, || {
-            "preempted for nobody, and none of its hosts drains".into()
-        });
-    }
-
-    fn requeued(&mut self, index: usize) {
-        let workload = self.entries[index].workload;
-        let resumable = self.scenario.workloads[workload as usize].resumable;
-        self.may(index, resumable, || "requeued, but it is not resumable".into());
-        if self.jobs[workload as usize].phase == Phase::HostFailed {
-            self.enqueue(workload);
-            return;
-        }
-        if !self.expect_running(index) {
-            return;
-        }
-        let told = self.jobs[workload as usize].told;
-        self.may(index, told.is_some(), || "requeued, but it was not preempted".into());
-        self.end_attempt(workload);
-        self.enqueue(workload);
-    }
-
-    fn cancelled(&mut self, index: usize) {
-        let workload = self.entries[index].workload;
-        if self.jobs[workload as usize].phase == Phase::Running {
-            return self.ended(index);
-        }
-        if self.expect_phase(index, Phase::Waiting) {
-            self.dequeue(workload);
-            self.promises.retain(|promise| promise.holder != workload);
-            self.jobs[workload as usize].phase = Phase::Over;
-        }
-    }
-
-    fn ended(&mut self, index: usize) {
-        let entry = &self.entries[index];
-        let workload = entry.workload;
-        if !self.expect_running(index) {
-            return;
-        }
-        let spec = &self.scenario.workloads[workload as usize];
-        let job = &self.jobs[workload as usize];
-        let (told, now) = (job.told, self.now);
-        let is_protected = job.allocated && job.protected_until > now;
-        let age = now - job.started;
-        if entry.what == What::Terminated {
-            let out_of_time = spec.max_runtime_ms.is_some_and(|most| age >= most);
-            let good = out_of_time || (told.is_some() && !spec.resumable);
-            self.may(index, good, || {
-                "terminated, but it was not preempted or could be resumed".into()
-            });
-        }
-        if entry.what == What::HostFailed {
-            let placement = &self.jobs[workload as usize].placement;
-            let at_fault = placement.iter().any(|place| {
-                let host = place.0 as usize;
-                let fails = (now, host, kind_code(HostEventKind::Fail));
-                self.hosts[host].state == HostState::Down || self.planned.contains(&fails)
-            });
-            self.may(index, at_fault, || "host_failed, but none of its hosts failed".into());
-            self.breaches.host_failed += u64::from(is_protected);
-        }
-        self.end_attempt(workload);
-        let job = &mut self.jobs[workload as usize];
-        if entry.what == What::HostFailed && spec.resumable {
-            job.phase = Phase::HostFailed;
-            self.to_requeue.push(workload);
-        } else {
-            job.phase = Phase::Over;
-        }
-    }
-
-    /// Takes the running attempt off its hosts and out of the books.
-    pub(crate) fn end_attempt(&mut self, workload: u32) {
-        let spec = &self.scenario.workloads[workload as usize];
-        let now = self.now;
-        let job = &self.jobs[workload as usize];
-        let told = job.told;
-        if let (Some(told), true) = (told, self.is_budget) {
-            let most = self.scenario.settings.grace_ms;
-            let grace = spec.grace_ms.unwrap_or(most).min(most);
-            let spot = self.spot(workload);
-            self.findings.check(Check::Grace, spot, now - told <= grace, || {
-                format!("leaves {} ms after it was told; its grace is {grace} ms", now - told)
-            });
-        }
-        let job = &mut self.jobs[workload as usize];
-        let placement = std::mem::take(&mut job.placement);
-        let gpu_ms = u128::from(spec.gpus) * u128::from(now - job.started);
-        let (leaf, rate) = (spec.budget as usize, job.rate);
-        if job.allocated {
-            self.allocated_ms += gpu_ms;
-            self.budget_charged[leaf] += rate * u128::from(now - job.started);
-            self.books.stop(leaf, workload, rate, job.protected_until);
-        } else {
-            self.unallocated_ms += gpu_ms;
-            self.budget_unallocated[leaf] += gpu_ms;
-        }
-        for &(host, gpus) in &placement {
-            let host = &mut self.hosts[host as usize];
-            host.touch(now);
-            host.used -= i64::from(gpus);
-            if told.is_some() {
-                host.leaving -= i64::from(gpus);
-            }
-            host.runs.remove(&workload);
-        }
     }
 }

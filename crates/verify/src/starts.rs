@@ -5,7 +5,7 @@ use crate::log::What;
 use crate::placement::Allowed;
 use crate::replay::Replay;
 use crate::report::{Check, seconds};
-use crate::state::{HostState, Phase};
+use crate::state::{Faith, HostState, Phase, Promise};
 use std::cmp::Ordering;
 
 impl Replay<'_> {
@@ -17,21 +17,43 @@ impl Replay<'_> {
             return (false, Sure::Yes);
         }
         let contract = self.rate(workload, host) * u128::from(self.contract(workload));
-        self.books.has_room(leaf, contract)
+        match self.books.has_room(leaf, contract) {
+            // What may be held unseen may have taken that room.
+            (true, Sure::Yes) if !self.fogs.is_empty() && self.books.is_limited(leaf) => {
+                (true, Sure::Maybe)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Rule 1: whether an attempt that starts now is allocated on any hosts that it may be placed on.
+    pub(crate) fn may_be_allocated(&self, workload: u32) -> Allowed {
+        let spec = &self.scenario.workloads[workload as usize];
+        let mut answer = Allowed::No;
+        for host in self.pools.open_to(spec) {
+            match self.class_now(workload, host) {
+                (true, Sure::Yes) => return Allowed::Yes,
+                (true, Sure::Maybe) => answer = Allowed::Maybe,
+                (false, _) => {}
+            }
+        }
+        answer
+    }
+
+    /// Rules 1, 7 and 8: whether an allocated start on this host could be decided now.
+    pub(crate) fn may_start_on(&self, workload: u32, host: u32) -> Allowed {
+        match (self.may_use(workload, host), self.class_now(workload, host)) {
+            (Allowed::No, _) | (_, (false, Sure::Yes)) => Allowed::No,
+            (Allowed::Yes, (true, Sure::Yes)) => Allowed::Yes,
+            (Allowed::Yes | Allowed::Maybe, _) => Allowed::Maybe,
+        }
     }
 
     /// What is judged when a start is decided, by what holds then.
-    /// Reservations of entry `before` or later may have come after it.
-    pub(crate) fn judge_decision(
-        &mut self,
-        workload: u32,
-        placement: &[(u32, u32)],
-        rule: u8,
-        before: usize,
-    ) {
+    pub(crate) fn judge_decision(&mut self, workload: u32, placement: &[(u32, u32)], rule: u8) {
         self.note_class(workload, placement[0].0);
         if rule != 1 {
-            self.judge_reserved_hosts(workload, placement, self.now, before);
+            self.judge_reserved_hosts(workload, placement, self.now, usize::MAX);
         }
         self.judge_turn(workload, placement, rule);
         self.release_promise(workload);
@@ -42,31 +64,13 @@ impl Replay<'_> {
         self.jobs[workload as usize].class = Some(self.class_now(workload, host));
     }
 
-    /// A start that was decided unseen, when its hold may have begun or later.
-    fn judge_unseen_decision(
-        &mut self,
-        workload: u32,
-        placement: &[(u32, u32)],
-        hold: usize,
-        allocated: bool,
-    ) {
-        self.note_class(workload, placement[0].0);
-        if allocated {
-            let (from, earliest) =
-                (self.timeline.holds[hold].from, self.timeline.holds[hold].earliest);
-            self.judge_reserved_hosts(workload, placement, earliest, from);
-        }
-        self.findings.undecided(Check::Order);
-        self.release_promise(workload);
-    }
-
     /// The reservation of one whose start is decided is over; what it promised is still to be kept.
     pub(crate) fn release_promise(&mut self, workload: u32) {
         if let Some(index) = self.promises.iter().position(|p| p.holder == workload) {
             let promise = self.promises.remove(index);
-            let promised = (!promise.is_broken).then_some((promise.until, promise.since));
-            self.jobs[workload as usize].promised = promised;
-            self.just_ended.push(promise);
+            let is_good = promise.faith == Faith::Good;
+            self.jobs[workload as usize].promised =
+                is_good.then_some((promise.until, promise.since));
         }
     }
 
@@ -79,37 +83,32 @@ impl Replay<'_> {
         if entry.placement.is_empty() {
             return;
         }
-        let hold = self.timeline.by_start.get(&index).copied();
-        let troubled = hold.is_some_and(|hold| self.timeline.holds[hold].is_troubled());
-        let with_victims = hold.is_some_and(|hold| !self.timeline.holds[hold].victims.is_empty());
-        if rule == 7 && !with_victims {
-            self.judge_promised_hosts(workload, &entry.placement);
-        }
-        if let (Some(hold), true, false) = (hold, with_victims, troubled) {
-            let decided = self.entries[self.timeline.holds[hold].from].at;
-            let (now, grace) = (self.now, self.scenario.settings.grace_ms);
-            self.findings.check(Check::Grace, spot, now - decided <= grace, || {
-                let waited = now - decided;
-                format!(
-                    "starts {waited} ms after others were told to leave for it; grace is {grace}"
-                )
+        let hold = self.timeline.by_start.get(&index).map(|&hold| &self.timeline.holds[hold]);
+        let is_held = hold.is_some();
+        if let Some(hold) = hold {
+            let (waited, grace) = (self.now - hold.decided, self.scenario.settings.grace_ms);
+            self.findings.check(Check::Grace, spot, waited <= grace, || {
+                format!("starts {waited} ms after it was decided; grace is {grace}")
             });
         }
         match hold {
-            Some(hold) if self.timeline.holds[hold].victims.is_empty() => {
-                self.judge_unseen_decision(workload, &entry.placement, hold, allocated);
+            Some(hold) if hold.is_unseen() && hold.decided == self.now => {
+                let (from, decided) = (hold.from, hold.decided);
+                self.judge_decided_before(workload, &entry.placement, Some(rule), decided, from);
             }
-            // Judged where its victims were told to leave.
+            // Judged where it was decided.
             Some(_) if self.jobs[workload as usize].class.is_some() => {}
             _ => {
-                let before = self.timeline.pass_from.get(&index).copied().unwrap_or(index);
+                if rule == 7 {
+                    self.judge_promised_hosts(workload, &entry.placement);
+                }
                 self.judge_turns_of_pass(index, rule);
-                self.judge_decision(workload, &entry.placement, rule, before);
+                self.judge_decision(workload, &entry.placement, rule);
             }
         }
 
         let (class, sure) = self.jobs[workload as usize].class.unwrap_or((allocated, Sure::Yes));
-        if sure == Sure::Maybe || (troubled && class != allocated) {
+        if sure == Sure::Maybe {
             self.findings.undecided(Check::Class);
         } else {
             let spec = &self.scenario.workloads[workload as usize];
@@ -135,12 +134,12 @@ impl Replay<'_> {
         if allocated {
             self.judge_debug_hosts(workload, &entry.placement);
         }
-        if matches!(rule, 1 | 8) && hold.is_some() {
+        if matches!(rule, 1 | 8) && is_held {
             self.findings.undecided(Check::Fullest);
         } else if matches!(rule, 1 | 8) {
             self.judge_fullest(workload, &entry.placement, allocated);
         }
-        self.judge_kept(workload, troubled);
+        self.judge_kept(workload);
     }
 
     /// Rule 7: whoever starts by a reservation that stands in the log and is due does so on the hosts
@@ -148,7 +147,9 @@ impl Replay<'_> {
     pub(crate) fn judge_promised_hosts(&mut self, workload: u32, placement: &[(u32, u32)]) {
         let spot = self.spot(workload);
         let promise = self.promises.iter().find(|promise| promise.holder == workload);
-        let Some(promise) = promise.filter(|promise| promise.until <= self.now) else {
+        let is_due =
+            |promise: &&Promise| promise.until <= self.now && promise.doubt != Some(self.now);
+        let Some(promise) = promise.filter(is_due) else {
             return self.findings.undecided(Check::PromiseKept);
         };
         let elsewhere = placement.iter().find(|place| !promise.hosts.contains(&place.0));
@@ -160,7 +161,7 @@ impl Replay<'_> {
 
     /// Rule 7: a contract starts on hosts reserved for another only if it is over in time.
     /// Reservations of entry `before` or later do not count.
-    fn judge_reserved_hosts(
+    pub(crate) fn judge_reserved_hosts(
         &mut self,
         workload: u32,
         placement: &[(u32, u32)],
@@ -169,14 +170,13 @@ impl Replay<'_> {
     ) {
         let spot = self.spot(workload);
         let (grace, contract) = (self.scenario.settings.grace_ms, self.contract(workload));
-        let is_maybe = |holder: u32| self.jobs[holder as usize].hold().is_some();
         for promise in &self.promises {
             let shared = placement.iter().find(|place| promise.hosts.contains(&place.0));
             let Some(&(host, _)) = shared else { continue };
             if promise.holder == workload || promise.entry >= before {
                 continue;
             }
-            if is_maybe(promise.holder) {
+            if self.is_open(promise) {
                 self.findings.undecided(Check::PromiseHosts);
                 continue;
             }
@@ -282,6 +282,9 @@ impl Replay<'_> {
     /// Rule 4: whether leaf `a` comes before leaf `b` whatever may have been decided unseen.
     fn certainly_first(&self, a: usize, b: usize) -> bool {
         let Some((a, b)) = self.books.sides(a, b) else { return false };
+        if !self.fogs.is_empty() {
+            return false;
+        }
         let (high, low) =
             (self.books.ratio(a, 0, Bound::Most), self.books.ratio(b, 0, Bound::Least));
         match high.compare(low) {
@@ -310,8 +313,8 @@ impl Replay<'_> {
         let turnout = self.turnout(workload);
         let asks = self.queues.get(&leaf)?.iter().take_while(|(ask, _)| ask.0 <= gpus);
         for (_, waiting) in asks {
-            let representative = waiting.first()?.2;
-            if !self.fits(representative, &all) {
+            let representative = &self.scenario.workloads[waiting.first()?.2 as usize];
+            if !self.pools.fits(representative, &all) {
                 continue;
             }
             for &(contract, order, other) in waiting {
@@ -321,6 +324,7 @@ impl Replay<'_> {
                 let comes_first = other != workload && (!own || order < turnout);
                 if comes_first
                     && self.jobs[other as usize].hold().is_none()
+                    && !self.may_be_held(other)
                     && self.class_now(other, placement[0].0) == (true, Sure::Yes)
                     && self.could_have(other, &all)
                 {
@@ -337,6 +341,7 @@ impl Replay<'_> {
                 && self.may_use(workload, host) == Allowed::Yes
         };
         let usable: Vec<(u32, i64)> = gpus_of.iter().filter(usable).copied().collect();
-        usable.len() == gpus_of.len() || self.fits(workload, &usable)
+        usable.len() == gpus_of.len()
+            || self.pools.fits(&self.scenario.workloads[workload as usize], &usable)
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::books::{Bound, Sure};
 use crate::placement::Allowed;
+use crate::pools::Offer;
 use crate::replay::Replay;
 use crate::report::{Check, Spot};
-use crate::state::{HostState, Phase};
+use crate::state::Phase;
 use std::cmp::Ordering;
 
 impl Replay<'_> {
@@ -72,7 +73,7 @@ impl Replay<'_> {
                     self.judge_promised_hosts(by, &start.placement);
                 }
                 let rule = if by_rule_6 { 6 } else { 7 };
-                self.judge_decision(by, &start.placement, rule, usize::MAX);
+                self.judge_decision(by, &start.placement, rule);
             }
             _ => {
                 self.note_class(by, like);
@@ -101,6 +102,9 @@ impl Replay<'_> {
             let counted: i64 = counts.map(on_it).sum();
             (soon + counted < i64::from(gpus)).then_some((host, gpus, soon, counted))
         });
+        if short.is_some() && !self.fogs.is_empty() {
+            return self.findings.undecided(Check::Swap);
+        }
         self.findings.check(Check::Swap, spot, short.is_none(), || {
             let (host, gpus, soon, counted) = short.unwrap_or_default();
             format!(
@@ -135,6 +139,10 @@ impl Replay<'_> {
     /// (b) of lower rank in the same leaf.
     fn judge_swap(&mut self, at: Spot<'_>, victim: u32, by: u32, like: u32) {
         let fault = self.swap_fault(victim, by, like);
+        if fault.is_some() && !self.fogs.is_empty() && self.leaf(by) != self.leaf(victim) {
+            // What may be held unseen may have raised the other side's ratio.
+            return self.findings.undecided(Check::Swap);
+        }
         let good = fault.is_none();
         self.findings.check(Check::Swap, at, good, || fault.unwrap_or_default());
     }
@@ -179,31 +187,22 @@ impl Replay<'_> {
     /// Rule 6: none of the victims can be spared, with what was idle or leaving on hosts that the
     /// beneficiary may use.
     fn judge_minimal(&mut self, by: u32, victims: &[usize]) {
-        let is_maybe = self.hosts.iter().any(|host| host.maybe_held > 0);
-        if self.vague > 0 {
-            return self.findings.undecided(Check::Minimal);
-        }
         // Hosts that it perhaps may not use count as not usable: that spares nobody wrongly.
-        let mut is_open = false;
-        let mut gpus_of: Vec<(u32, i64)> = Vec::with_capacity(self.hosts.len());
+        let allowed: Vec<Allowed> =
+            (0..self.hosts.len() as u32).map(|host| self.may_start_on(by, host)).collect();
+        let is_open =
+            allowed.contains(&Allowed::Maybe) || self.hosts.iter().any(|host| host.maybe_held > 0);
+        let mut gpus_of: Vec<Offer> = Vec::with_capacity(self.hosts.len());
         for (index, host) in self.hosts.iter().enumerate() {
-            let allowed = self.may_use(by, index as u32);
-            is_open |= allowed == Allowed::Maybe;
-            let gpus = if allowed == Allowed::Yes {
-                host.gpus - host.used + host.leaving - host.held - host.maybe_held
-            } else {
-                0
+            let gpus = match allowed[index] {
+                Allowed::Yes => host.gpus - host.used + host.leaving - host.held - host.maybe_held,
+                Allowed::No | Allowed::Maybe => 0,
             };
             gpus_of.push((index as u32, gpus));
         }
-        let usable: Vec<bool> = (0..self.hosts.len() as u32)
-            .map(|h| {
-                self.hosts[h as usize].state == HostState::Up && self.may_use(by, h) == Allowed::Yes
-            })
-            .collect();
-        let give = |victim: usize, sign: i64, gpus_of: &mut Vec<(u32, i64)>| {
+        let give = |victim: usize, sign: i64, gpus_of: &mut Vec<Offer>| {
             for &(host, gpus) in &self.jobs[self.entries[victim].workload as usize].placement {
-                if usable[host as usize] {
+                if allowed[host as usize] == Allowed::Yes {
                     gpus_of[host as usize].1 += sign * i64::from(gpus);
                 }
             }
@@ -211,16 +210,19 @@ impl Replay<'_> {
         for &victim in victims {
             give(victim, 1, &mut gpus_of);
         }
+        let spec = |workload: u32| &self.scenario.workloads[workload as usize];
         let mut spared = None;
         for &victim in victims {
             give(victim, -1, &mut gpus_of);
-            if self.fits(by, &gpus_of) {
+            if self.pools.fits(spec(by), &gpus_of) {
                 spared = Some(self.entries[victim].workload);
                 break;
             }
             give(victim, 1, &mut gpus_of);
         }
-        let spec = |workload: u32| &self.scenario.workloads[workload as usize];
+        if spared.is_some() && self.is_hazy() {
+            return self.findings.undecided(Check::Minimal);
+        }
         let spot = self.spot(by);
         self.findings.check(Check::Minimal, spot, spared.is_none(), || {
             let gpus = spec(by).gpus;
@@ -228,8 +230,8 @@ impl Replay<'_> {
             let spared = spared.map_or("", |spared| &*spec(spared).id);
             format!("{count} leave for its {gpus} GPUs, but it fits without {spared}")
         });
-        if spared.is_none() && !is_maybe && !is_open {
-            let fits = self.fits(by, &gpus_of);
+        if spared.is_none() && !is_open {
+            let fits = self.pools.fits(spec(by), &gpus_of);
             self.findings.check(Check::Minimal, spot, fits, || {
                 "it does not fit even when all have left that were told to".into()
             });

@@ -1,15 +1,18 @@
 //! When each start was decided, as far as the log tells.
 //!
-//! A start that needs no victims begins when it is decided. One with victims is decided where the log
-//! says `preempted … by`, and begins when they are gone. In between its contract counts and its GPUs
-//! are held. Two things are not in the log: a start that waits for GPUs which others are leaving
-//! already has no victims of its own, so if any such have just left its hosts, it was decided at some
-//! moment within the grace before it; and a host that fails or drains dissolves what was decided for it. And of one pass of planning the
-//! log has first who must leave and what is reserved, then what starts at once: in which order these
-//! two were decided, it does not say. All that is kept as *maybe*, and the rules are judged so that a
-//! maybe never makes a violation.
+//! Lines of one moment stand in the order of the decisions. A start on idle GPUs begins when it is decided;
+//! any other is *held* until they are free: its contract counts, and `started` says when it was `decided`. If
+//! others had to be told to leave for it, that moment is where the log says `preempted … by`. If it waits for
+//! GPUs that others are leaving already, its decision is *unseen*: it was made somewhere within its moment.
+//!
+//! A host that fails or drains dissolves the holds on it, and the log does not say so. A hold for which others
+//! were told to leave may then be gone from there on. One that was unseen leaves no trace at all: where there
+//! may have been such, there is *fog* (see `fog`). All that is kept as *maybe*, and the rules are judged so
+//! that a maybe never makes a violation.
 
+use crate::fog::{Fog, Leavers};
 use crate::log::What;
+use crate::pools::Pools;
 use std::collections::{BTreeMap, HashMap};
 
 /// A line of the log, names resolved.
@@ -26,6 +29,7 @@ pub(crate) struct Entry {
     pub(crate) rule: Option<u8>,
     pub(crate) allocated: Option<bool>,
     pub(crate) protected_until: Option<u64>,
+    pub(crate) decided: Option<u64>,
     pub(crate) until: Option<u64>,
     /// (host, GPUs), of `started` and `reserved` only.
     pub(crate) placement: Box<[(u32, u32)]>,
@@ -37,15 +41,19 @@ pub(crate) struct Hold {
     pub(crate) workload: u32,
     /// Entries that tell its victims to leave; none if it waits for others'.
     pub(crate) victims: Vec<usize>,
-    /// The entry from which on it may have been decided, and the moment.
+    /// The first entry before which it may have been decided.
     pub(crate) from: usize,
-    pub(crate) earliest: u64,
-    /// The entry that begins it.
+    /// When it was decided.
+    pub(crate) decided: u64,
+    /// The entry that begins it; none if it is dissolved.
     pub(crate) start: Option<usize>,
-    /// The first entry at which it may have been dissolved.
-    trouble: Option<usize>,
-    /// The entry before which it is over.
-    over: usize,
+}
+
+impl Hold {
+    /// Whether nobody was told to leave for it.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.victims.is_empty()
+    }
 }
 
 /// What becomes of a hold, before an entry is looked at.
@@ -53,10 +61,10 @@ pub(crate) struct Hold {
 pub(crate) enum Turn {
     /// It may stand from here on.
     Maybe,
-    /// It stands for certain again.
-    Sure,
-    /// It is over.
+    /// It begins, or is cancelled.
     Over,
+    /// It is dissolved, for a host of it is lost.
+    Lost,
 }
 
 /// All holds of a run.
@@ -68,105 +76,60 @@ pub(crate) struct Timeline {
     pub(crate) by_start: HashMap<usize, usize>,
     /// By entry.
     pub(crate) turns: BTreeMap<usize, Vec<(usize, Turn)>>,
-    /// For the entries of starts: the first entry of the pass that they were decided in.
-    pub(crate) pass_from: HashMap<usize, usize>,
-    /// Holds for which victims left but which never began, though nothing kept them from it.
-    pub(crate) unexplained: Vec<usize>,
+    /// Unseen holds, by the moment at whose end they stand for certain.
+    pub(crate) unseen: BTreeMap<u64, Vec<usize>>,
+    /// In the order of their first entries.
+    pub(crate) fogs: Vec<Fog>,
+    /// What cannot be.
+    pub(crate) faults: Vec<Fault>,
+}
+
+/// Something about a workload that cannot be.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    /// The entry that shows it.
+    pub(crate) entry: usize,
+    pub(crate) workload: u32,
+    pub(crate) message: &'static str,
 }
 
 impl Timeline {
-    pub(crate) fn new(entries: &[Entry], workloads: usize, hosts: usize, grace: u64) -> Self {
+    pub(crate) fn new(entries: &[Entry], workloads: usize, pools: &Pools, grace: u64) -> Self {
         Builder {
             entries,
             grace,
+            pools,
             runs: vec![None; workloads],
-            left: vec![None; hosts],
+            leavers: Leavers::default(),
             open: vec![None; workloads],
             queued: vec![0; workloads],
             troubles: Vec::new(),
             timeline: Self::default(),
         }
         .build()
-        .with_passes(entries)
-    }
-
-    /// Opens the order within each pass: what leaves and is reserved, then what starts.
-    fn with_passes(mut self, entries: &[Entry]) -> Self {
-        let is_decision = |entry: &Entry| {
-            matches!(
-                entry.what,
-                What::Preempted | What::Reserved | What::Unreserved | What::Drained
-            )
-        };
-        let is_effect =
-            |entry: &Entry| matches!(entry.what, What::Started | What::Requeued | What::Terminated);
-        let mut index = 0;
-        while index < entries.len() {
-            let at = entries[index].at;
-            let run = |from: usize, is: &dyn Fn(&Entry) -> bool| {
-                let rest = entries[from..].iter();
-                from + rest.take_while(|entry| entry.at == at && is(entry)).count()
-            };
-            let effects = run(index, &is_decision);
-            let end = run(effects, &is_effect);
-            if index < effects && effects < end {
-                self.open_pass(entries, index, effects, end);
-            }
-            index = end.max(effects).max(index + 1);
-        }
-        self
-    }
-
-    fn open_pass(&mut self, entries: &[Entry], from: usize, effects: usize, end: usize) {
-        for (start, entry) in entries.iter().enumerate().take(end).skip(effects) {
-            if entry.what != What::Started {
-                continue;
-            }
-            self.pass_from.insert(start, from);
-            if !self.by_start.contains_key(&start) {
-                let hold = self.holds.len();
-                self.holds.push(Hold {
-                    workload: entry.workload,
-                    victims: Vec::new(),
-                    from,
-                    earliest: entry.at,
-                    start: Some(start),
-                    trouble: None,
-                    over: effects,
-                });
-                self.turn(from, hold, Turn::Maybe);
-                self.turn(effects, hold, Turn::Over);
-            }
-        }
-        for victim in from..effects {
-            let Some(&hold) = self.by_first_victim.get(&victim) else { continue };
-            let (over, trouble) = (self.holds[hold].over, self.holds[hold].trouble);
-            if over > effects {
-                self.turn(effects, hold, Turn::Maybe);
-            }
-            if over > end && trouble.is_none_or(|trouble| trouble > end) {
-                self.turn(end, hold, Turn::Sure);
-            }
-        }
     }
 
     fn turn(&mut self, entry: usize, hold: usize, turn: Turn) {
         self.turns.entry(entry).or_default().push((hold, turn));
+    }
+
+    fn fault(&mut self, entry: usize, workload: u32, message: &'static str) {
+        self.faults.push(Fault { entry, workload, message });
     }
 }
 
 struct Builder<'a> {
     entries: &'a [Entry],
     grace: u64,
-    /// For each workload the entry that began its running attempt, and whether it was told to leave.
-    runs: Vec<Option<(usize, bool)>>,
-    /// For each host when somebody who was told to leave did so last.
-    left: Vec<Option<u64>>,
-    /// For each workload the hold that has not begun.
+    pools: &'a Pools,
+    /// For each workload the entry that began its running attempt.
+    runs: Vec<Option<usize>>,
+    leavers: Leavers,
+    /// For each workload the hold for which others were told to leave and that has not begun.
     open: Vec<Option<usize>>,
     /// For each workload the entry that queued it last.
     queued: Vec<usize>,
-    /// Entries that dissolve holds.
+    /// Entries at which a host fails or drains.
     troubles: Vec<usize>,
     timeline: Timeline,
 }
@@ -176,14 +139,14 @@ impl Builder<'_> {
         for index in 0..self.entries.len() {
             let entry = &self.entries[index];
             let workload = entry.workload as usize;
-            if entry.what.ends_attempt() {
-                self.leave(index);
+            if entry.what.ends_attempt() && self.runs[workload].take().is_some() {
+                self.leavers.leave(entry.workload, entry.at);
             }
             match entry.what {
                 What::Submitted | What::Requeued => self.queued[workload] = index,
                 What::Preempted => {
-                    if let Some(run) = &mut self.runs[workload] {
-                        run.1 = true;
+                    if let Some(start) = self.runs[workload] {
+                        self.leavers.tell(entry.workload, index, start);
                     }
                     if let Some(by) = entry.by {
                         self.victim(index, by);
@@ -192,48 +155,58 @@ impl Builder<'_> {
                 What::Started => self.start(index),
                 What::Cancelled => {
                     if let Some(hold) = self.open[workload].take() {
-                        self.dissolve(hold, index, true);
+                        self.timeline.turn(index, hold, Turn::Over);
                     }
                 }
-                What::DrainStarted | What::HostDown => self.troubles.push(index),
-                _ => {}
+                What::DrainStarted | What::HostDown => self.trouble(index),
+                What::ProtectionEnded
+                | What::Completed
+                | What::Failed
+                | What::Terminated
+                | What::HostFailed
+                | What::Drained
+                | What::HostUp
+                | What::Reserved
+                | What::Unreserved
+                | What::Refused => {}
             }
         }
+        let end = self.entries.len();
         for workload in 0..self.open.len() {
             if let Some(hold) = self.open[workload].take() {
-                self.dissolve(hold, self.entries.len(), false);
+                self.dissolve(hold, end);
             }
         }
+        // What is decided unseen when the log ends never starts in it.
+        let last = self.leavers.fogs_at_end(self.entries, self.pools, end);
+        self.timeline.fogs.extend(last);
+        self.timeline.fogs.sort_by_key(|fog| fog.from);
         self.timeline
     }
 
-    fn leave(&mut self, index: usize) {
-        let entry = &self.entries[index];
-        if let Some((start, true)) = self.runs[entry.workload as usize].take() {
-            for &(host, _) in &self.entries[start].placement {
-                self.left[host as usize] = Some(entry.at);
-            }
-        }
+    /// A host fails or drains.
+    fn trouble(&mut self, index: usize) {
+        self.troubles.push(index);
+        let fogs = self.leavers.fogs_before(self.entries, self.pools, index);
+        self.timeline.fogs.extend(fogs);
     }
 
     fn victim(&mut self, index: usize, by: u32) {
         let at = self.entries[index].at;
         if let Some(hold) = self.open[by as usize] {
-            if self.entries[self.timeline.holds[hold].from].at == at {
+            if self.timeline.holds[hold].decided == at {
                 self.timeline.holds[hold].victims.push(index);
                 return;
             }
-            self.dissolve(hold, index, false);
+            self.dissolve(hold, index);
         }
         let hold = self.timeline.holds.len();
         self.timeline.holds.push(Hold {
             workload: by,
             victims: vec![index],
             from: index,
-            earliest: at,
+            decided: at,
             start: None,
-            trouble: None,
-            over: usize::MAX,
         });
         self.timeline.by_first_victim.insert(index, hold);
         self.open[by as usize] = Some(hold);
@@ -241,75 +214,99 @@ impl Builder<'_> {
 
     fn start(&mut self, index: usize) {
         let entry = &self.entries[index];
-        let by_others_leaving = !matches!(entry.rule, Some(8 | 1));
-        self.runs[entry.workload as usize] = Some((index, false));
-        let just_left =
-            entry.placement.iter().any(|place| self.left[place.0 as usize] == Some(entry.at));
-        if let Some(hold) = self.open[entry.workload as usize].take() {
-            let decided = self.entries[self.timeline.holds[hold].from].at;
-            let trouble = self.trouble_after(self.timeline.holds[hold].from, index);
-            let in_time = entry.at <= decided.saturating_add(self.grace);
-            if by_others_leaving && (in_time || trouble.is_none()) {
+        let workload = entry.workload as usize;
+        self.runs[workload] = Some(index);
+        let decided = self.decided(index);
+        if let Some(hold) = self.open[workload].take() {
+            if self.timeline.holds[hold].decided == decided {
                 self.timeline.holds[hold].start = Some(index);
-                self.timeline.holds[hold].trouble = trouble;
                 self.timeline.by_start.insert(index, hold);
-                if let Some(trouble) = trouble {
-                    self.timeline.turn(trouble, hold, Turn::Maybe);
-                }
-                self.timeline.holds[hold].over = index;
                 self.timeline.turn(index, hold, Turn::Over);
-                return;
+                return self.check_hosts(index, decided);
             }
-            self.dissolve(hold, index, false);
+            let to = self.entries[..index].partition_point(|entry| entry.at <= decided);
+            self.dissolve(hold, to);
         }
-        if just_left || matches!(entry.rule, Some(6 | 7)) {
-            let earliest = entry.at.saturating_sub(self.grace);
-            let from = self.entries[..index].partition_point(|entry| entry.at < earliest);
-            let queued = self.queued[entry.workload as usize];
-            let from = from.max(queued + 1).min(index);
-            let earliest = earliest.max(self.entries[queued].at);
-            let hold = self.timeline.holds.len();
-            self.timeline.holds.push(Hold {
-                workload: entry.workload,
-                victims: Vec::new(),
-                from,
-                earliest,
-                start: Some(index),
-                trouble: None,
-                over: index,
-            });
-            self.timeline.by_start.insert(index, hold);
+        // Work that is charged to nobody starts on idle GPUs only.
+        let just_left = entry.rule != Some(1)
+            && entry
+                .placement
+                .iter()
+                .any(|place| self.leavers.have_just_left(self.entries, place.0, entry.at));
+        if decided < entry.at || just_left {
+            self.unseen(index, decided);
+            self.check_hosts(index, decided);
+        }
+    }
+
+    /// When a start was decided: when it says, at once if it does not say.
+    fn decided(&mut self, index: usize) -> u64 {
+        let entry = &self.entries[index];
+        let Some(decided) = entry.decided else { return entry.at };
+        let queued = self.entries[self.queued[entry.workload as usize]].at;
+        if decided > entry.at || decided < queued {
+            let message = "it did not wait at the moment at which it says it was decided";
+            self.timeline.fault(index, entry.workload, message);
+        }
+        decided.clamp(queued.min(entry.at), entry.at)
+    }
+
+    fn unseen(&mut self, index: usize, decided: u64) {
+        let workload = self.entries[index].workload;
+        let first = self.entries[..index].partition_point(|entry| entry.at < decided);
+        let from = first.max(self.queued[workload as usize] + 1).min(index);
+        let hold = self.timeline.holds.len();
+        self.timeline.holds.push(Hold {
+            workload,
+            victims: Vec::new(),
+            from,
+            decided,
+            start: Some(index),
+        });
+        self.timeline.by_start.insert(index, hold);
+        if self.entries[from].at <= decided {
             self.timeline.turn(from, hold, Turn::Maybe);
-            self.timeline.turn(index, hold, Turn::Over);
+        }
+        if decided < self.entries[index].at {
+            self.timeline.unseen.entry(decided).or_default().push(hold);
+        }
+        self.timeline.turn(index, hold, Turn::Over);
+    }
+
+    /// A hold does not outlive a host of it.
+    fn check_hosts(&mut self, index: usize, decided: u64) {
+        let entry = &self.entries[index];
+        let after = self.troubles.iter().rev().take_while(|&&at| self.entries[at].at > decided);
+        let lost = after.map(|&at| self.entries[at].host);
+        let lost = lost.into_iter().find(|&host| entry.placement.iter().any(|p| p.0 == host));
+        if lost.is_some() {
+            let message = "a host of it failed or drained between its decision and its start";
+            self.timeline.fault(index, entry.workload, message);
         }
     }
 
-    fn trouble_after(&self, from: usize, to: usize) -> Option<usize> {
-        let next = self.troubles.partition_point(|&trouble| trouble < from);
-        self.troubles.get(next).copied().filter(|&trouble| trouble < to)
-    }
-
-    /// A hold that did not begin before entry `to`.
-    fn dissolve(&mut self, hold: usize, to: usize, cancelled: bool) {
-        let from = self.timeline.holds[hold].from;
-        let trouble = self.trouble_after(from, to);
-        let last = self.entries[from].at.saturating_add(self.grace);
+    /// A hold for which others were told to leave, and that was gone before entry `to`.
+    fn dissolve(&mut self, hold: usize, to: usize) {
+        let Hold { workload, from, decided, .. } = self.timeline.holds[hold];
+        let last = decided.saturating_add(self.grace);
         let late = self.entries.partition_point(|entry| entry.at <= last);
-        let over = to.min(late);
-        if let Some(trouble) = trouble.filter(|&trouble| trouble < over) {
-            self.timeline.holds[hold].trouble = Some(trouble);
-            self.timeline.turn(trouble, hold, Turn::Maybe);
-        } else if !cancelled && (to < self.entries.len() || late < self.entries.len()) {
-            self.timeline.unexplained.push(hold);
+        let over = to.min(late).max(from + 1);
+        let first = self.troubles.partition_point(|&trouble| trouble < from);
+        let troubles = &self.troubles[first..];
+        let troubles = &troubles[..troubles.partition_point(|&trouble| trouble < over)];
+        match *troubles {
+            [] => {
+                if over < self.entries.len() {
+                    let message = "others were told to leave for it, but it did not start";
+                    self.timeline.fault(from, workload, message);
+                }
+                self.timeline.turn(over, hold, Turn::Over);
+            }
+            [only] => self.timeline.turn(only, hold, Turn::Lost),
+            [first, .., last] => {
+                self.timeline.turn(first, hold, Turn::Maybe);
+                self.timeline.turn(last, hold, Turn::Lost);
+            }
         }
-        self.timeline.holds[hold].over = over;
-        self.timeline.turn(over, hold, Turn::Over);
-    }
-}
-
-impl Hold {
-    /// Whether a host failed or drained between the decision and the start.
-    pub(crate) fn is_troubled(&self) -> bool {
-        self.trouble.is_some()
     }
 }

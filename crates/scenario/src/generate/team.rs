@@ -219,6 +219,9 @@ impl<'a> Team<'a, '_> {
             workload.id = format!("{who}.{}.{number:0width$}", stream.name).into();
             workload.submit_ms = submit_ms;
             workload.budget = self.leaf;
+            self.world
+                .check_start(workload)
+                .map_err(|(key, message)| format!("{key}: {message}"))?;
             let user = draw_user(stream.users, &mut user_dice);
             let user = match budget.members.get(user as usize) {
                 Some(member) => intake.user(member),

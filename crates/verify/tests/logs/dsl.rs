@@ -1,0 +1,82 @@
+//! Histories as text, and what the checker says of them.
+//!
+//! A line is `time event [workload or @host] [#attempt] [key=value]…`; `on=h0:2,h1:4` is a placement, `free=1`
+//! stands for an unallocated start.
+
+use bursar_verify::{Check, Report, verify};
+use std::fmt::Write;
+use std::path::Path;
+
+pub(crate) const SETTINGS: &str =
+    "lookback: 8h, horizon: 2h, margin: 0.05, startup: 0s, reservation_age: 2h";
+
+/// The log as Bursar writes it.
+pub(crate) fn json(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let mut words = line.split_whitespace();
+        let (at, event) = (words.next().expect("a time"), words.next().expect("an event"));
+        let (mut policy, mut keys) = ("budget", String::new());
+        for word in words {
+            if let Some(host) = word.strip_prefix('@') {
+                write!(keys, ",\"host\":\"{host}\"").expect("fits");
+            } else if let Some(attempt) = word.strip_prefix('#') {
+                write!(keys, ",\"attempt\":{attempt}").expect("fits");
+            } else if let Some((key, value)) = word.split_once('=') {
+                match key {
+                    "policy" => policy = value,
+                    "by" | "budget" => write!(keys, ",\"{key}\":\"{value}\"").expect("fits"),
+                    "on" => {
+                        let places: Vec<String> = value
+                            .split(',')
+                            .map(|place| {
+                                let (host, gpus) = place.split_once(':').expect("host:gpus");
+                                format!("{{\"host\":\"{host}\",\"gpus\":{gpus}}}")
+                            })
+                            .collect();
+                        write!(keys, ",\"placement\":[{}]", places.join(",")).expect("fits");
+                    }
+                    "free" => keys.push_str(",\"allocated\":false,\"protected_until\":null"),
+                    "until" if event == "started" => {
+                        write!(keys, ",\"allocated\":true,\"protected_until\":{value}")
+                            .expect("fits");
+                    }
+                    _ => write!(keys, ",\"{key}\":{value}").expect("fits"),
+                }
+            } else {
+                write!(keys, ",\"workload\":\"{word}\"").expect("fits");
+            }
+        }
+        writeln!(out, "{{\"t\":{at},\"policy\":\"{policy}\",\"event\":\"{event}\"{keys}}}")
+            .expect("fits");
+    }
+    out
+}
+
+/// The scenario, with the common settings where it says `SETTINGS`.
+pub(crate) fn scenario(text: &str) -> bursar_scenario::Scenario {
+    let text = text.replace("SETTINGS", SETTINGS);
+    bursar_scenario::load_str(&text, Path::new(""), "test", &[]).expect("a good scenario")
+}
+
+/// What the checker says.
+pub(crate) fn judge(scenario_text: &str, log: &str) -> Report {
+    verify(json(log).as_bytes(), &scenario(scenario_text)).expect("a log")
+}
+
+/// The log keeps the rules; with each change, it breaks the one that is named.
+pub(crate) fn history(scenario: &str, log: &str, changes: &[(&str, &str, Check)]) {
+    let report = judge(scenario, log);
+    assert!(report.is_clean(), "{report}");
+    for &(old, new, check) in changes {
+        assert_eq!(log.matches(old).count(), 1, "{old:?} is there once");
+        let report = judge(scenario, &log.replace(old, new));
+        let found = report.violations.iter().any(|violation| violation.check == check);
+        assert!(found, "{old:?} -> {new:?} should break {check:?}\n{report}");
+    }
+}
+
+/// How often something was checked.
+pub(crate) fn checked(report: &Report, check: Check) -> u64 {
+    report.policies[0].checks.iter().find(|count| count.check == check).expect("listed").checked
+}
