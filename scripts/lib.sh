@@ -67,3 +67,30 @@ need_cargo_deny() {
     fi
     note "$(cargo-deny --version)"
 }
+
+# valgrind counts instructions.
+need_valgrind() {
+    if ! has valgrind; then
+        note "no valgrind: installing it"
+        apt_install valgrind || die "valgrind is needed to count instructions: install it and try again"
+    fi
+    note "$(valgrind --version)"
+}
+
+# cargo-fuzz, and the nightly compiler that it needs, and a C++ compiler for the library that it links.
+need_cargo_fuzz() {
+    if ! has c++; then
+        note "no C++ compiler: installing g++"
+        apt_install g++ || die "a C++ compiler is needed to fuzz: install g++ (or clang++) and try again"
+    fi
+    if ! cargo +nightly --version >/dev/null 2>&1; then
+        note "no nightly compiler: installing it"
+        rustup toolchain install nightly --profile minimal </dev/null \
+            || die "a nightly compiler is needed to fuzz: rustup toolchain install nightly"
+    fi
+    if ! has cargo-fuzz; then
+        note "no cargo-fuzz: building it once"
+        run cargo install cargo-fuzz --version '^0.13' --locked --debug --quiet
+    fi
+    note "$(cargo +nightly --version)"
+}

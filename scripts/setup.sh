@@ -16,6 +16,8 @@ case "${1:-}" in
             || run rustup component add "$component"
     done
     need_cargo_deny
+    # Where no instructions are counted (counts.sh says where), none is needed.
+    if [ "$(uname -sm)" = "Linux x86_64" ]; then need_valgrind; fi
     ;;
 *) die "setup.sh: unknown argument $1" ;;
 esac

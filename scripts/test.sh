@@ -12,6 +12,13 @@ run cargo fmt --all --check
 section "lints"
 run cargo clippy --workspace --all-targets --locked -- -D warnings
 
+section "fuzz targets"
+# As far as this compiler goes: without linking the fuzzer. Their bodies are replayed among the tests.
+fuzz=(--manifest-path fuzz/Cargo.toml)
+run cargo fmt "${fuzz[@]}" --check
+run cargo clippy "${fuzz[@]}" --target-dir "${CARGO_TARGET_DIR:-target}" --locked --no-default-features \
+    --bins -- -D warnings
+
 section "dependencies"
 # Known faults are looked up in a database that is fetched; the other checks need no network.
 if timeout 180 cargo deny fetch db </dev/null >/dev/null 2>&1; then
@@ -30,6 +37,9 @@ if cargo nextest --version >/dev/null 2>&1; then
 else
     run cargo test --workspace --locked --lib --bins --tests --examples --no-fail-fast --quiet
 fi
+
+section "instruction counts"
+run scripts/counts.sh
 
 section "examples in the documentation"
 run cargo test --workspace --locked --doc --quiet

@@ -1,0 +1,7 @@
+//! The trace readers, the format detected and the input possibly packed: see the body.
+#![no_main]
+
+#[path = "../bodies/trace_detected.rs"]
+mod body;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| body::run(data));

@@ -1,0 +1,7 @@
+//! The trace readers, each format by name: see the body.
+#![no_main]
+
+#[path = "../bodies/trace_formats.rs"]
+mod body;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| body::run(data));
