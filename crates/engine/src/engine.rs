@@ -1,0 +1,104 @@
+//! The trait.
+
+use crate::error::Error;
+use crate::key::AttemptKey;
+use crate::observation::{HostFacts, Observation};
+use crate::order::StartOrder;
+
+/// What carries out decisions on the hosts of a cluster.
+///
+/// **Invariant: an order is never an error because of when it comes.** A start of a known key, a signal to
+/// an attempt that has ended, a stop of one that nobody knows: all of these do nothing and are `Ok`.
+/// `Ok` means that the order was taken, not that it was carried out; only an observation tells that.
+pub trait Engine: Send {
+    /// The hosts, always in the same order.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if they cannot be seen now. That says nothing about them.
+    fn hosts(&mut self) -> Result<Vec<HostFacts>, Error>;
+
+    /// Every attempt that was claimed and not forgotten.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if they cannot be seen now. That says nothing about them: it is not an empty list.
+    fn observe(&mut self) -> Result<Vec<Observation>, Error>;
+
+    /// Starts an attempt, unless its key was ever claimed before: by an earlier call, by one before a
+    /// restart, by one that failed afterwards. What cannot be known beforehand (no such command, no such
+    /// user) shows as [`Outcome::StartFailed`](crate::Outcome::StartFailed).
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the order contradicts itself or the hosts, and the key is not claimed; `Io` if the
+    /// claim was not made, or that is not known.
+    fn start(&mut self, order: &StartOrder) -> Result<(), Error>;
+
+    /// Tells running work something. Each signal is delivered to an attempt at most once, however often
+    /// it is ordered. One that comes while the attempt starts is delivered when it runs.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the order could not be given.
+    fn signal(&mut self, key: &AttemptKey, signal: Signal) -> Result<(), Error>;
+
+    /// Ends an attempt now, with everything that it started.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the order could not be given.
+    fn stop(&mut self, key: &AttemptKey) -> Result<(), Error>;
+
+    /// Lets go of the records of an attempt that has ended; it is no longer observed. Its log stays, and
+    /// so does its claim.
+    ///
+    /// # Errors
+    ///
+    /// `NotEnded` if it has not; `Io` if the records could not be moved.
+    fn forget(&mut self, key: &AttemptKey) -> Result<(), Error>;
+
+    /// Keeps others than this engine's orders from starting work on a host, where there are others.
+    ///
+    /// # Errors
+    ///
+    /// `Unknown` if there is no such host; `Io` if the order could not be given.
+    fn cordon(&mut self, host: &str) -> Result<(), Error>;
+
+    /// Takes a cordon away.
+    ///
+    /// # Errors
+    ///
+    /// As for [`cordon`](Engine::cordon).
+    fn uncordon(&mut self, host: &str) -> Result<(), Error>;
+
+    /// A part of what an attempt wrote to its standard output and error, at most `bytes_max` bytes of it,
+    /// from `offset` bytes after its beginning. An empty part means that there is no more yet. Old output
+    /// may be gone: [`LogChunk::offset`] tells.
+    ///
+    /// # Errors
+    ///
+    /// `Unknown` if there is no log of this attempt; `Io` if it cannot be read.
+    fn read_log(&self, key: &AttemptKey, offset: u64, bytes_max: usize) -> Result<LogChunk, Error>;
+}
+
+/// What running work can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Signal {
+    /// Your protection ends soon. Never harms work that does not know the signal.
+    Warn,
+    /// Save what you can and leave; you will be stopped otherwise.
+    Checkpoint,
+}
+
+/// A part of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogChunk {
+    /// What was written, as it was written.
+    pub bytes: Vec<u8>,
+    /// Where it begins, in bytes from the beginning of the log. Later than what was asked for if that is
+    /// gone, earlier if the log is not that long.
+    pub offset: u64,
+    /// Where the next part begins.
+    pub next_offset: u64,
+}
