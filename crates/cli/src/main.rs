@@ -5,9 +5,11 @@
 //! output nor to a file.
 
 mod args;
+mod client;
 mod explain;
 mod failure;
 mod interrupt;
+mod live;
 mod output;
 mod play;
 mod shell;
@@ -16,6 +18,7 @@ mod simulate;
 mod sweep;
 mod table;
 mod trace;
+mod up;
 mod verify;
 
 use args::{Cli, Verb};
@@ -29,6 +32,12 @@ use std::sync::Once;
 const EXIT_PANIC: u8 = 70;
 
 fn main() -> ExitCode {
+    // The supervisor of an attempt must come before threads, signals and everything else.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == up::SHIM) {
+        let Some(folder) = words.next() else { return ExitCode::from(2) };
+        return bursar_engine::shim_main(folder.as_ref());
+    }
     panic::set_hook(Box::new(tell_fault));
     panic::catch_unwind(start).unwrap_or(ExitCode::from(EXIT_PANIC))
 }
@@ -38,7 +47,9 @@ fn start() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    let failure = match interrupt::watch().and_then(|()| run(&cli.verb)) {
+    // What follows a live site ends at once when it is interrupted; nothing of it is half-done.
+    let watch = if cli.verb.is_live() { Ok(()) } else { interrupt::watch() };
+    let failure = match watch.and_then(|()| run(&cli.verb)) {
         Ok(()) => return ExitCode::SUCCESS,
         // Whatever else failed on the way, failed because of it.
         Err(_) if interrupt::asked() => Failure::Interrupted,
@@ -55,6 +66,19 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Explain(args) => explain::explain(args),
         Verb::Verify(args) => verify::verify(args),
         Verb::Trace(verb) => trace::trace(verb),
+        Verb::Up(args) => up::up(args),
+        Verb::Submit(args) => live::submit(args),
+        Verb::Run(args) => live::run(args),
+        Verb::Queue(args) => live::queue(args),
+        Verb::Show(args) => live::show(args),
+        Verb::Why(args) => live::why(args),
+        Verb::Logs(args) => live::logs(args),
+        Verb::Cancel(args) => live::cancel(args),
+        Verb::Wait(args) => live::wait(args),
+        Verb::Report(args) => live::report(args),
+        Verb::Budget(verb) => live::budget(verb),
+        Verb::Host(verb) => live::host(verb),
+        Verb::Audit(args) => live::audit(args),
         Verb::Policies(args) => shell::policies(args),
         Verb::Completions(args) => shell::completions(args),
         Verb::Man(args) => shell::man(args),

@@ -4,12 +4,17 @@
 //! refused here; the verbs do the rest.
 
 mod compare;
+mod live;
 mod trace;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
 pub(crate) use compare::CompareArgs;
+pub(crate) use live::{
+    AuditArgs, BudgetVerb, HostVerb, LogsArgs, QueueArgs, ReportArgs, RunArgs, Server, SubmitArgs,
+    UpArgs, WaitArgs, WorkloadArgs,
+};
 pub(crate) use trace::{ConvertArgs, DescribeArgs, ReadArgs, TraceVerb};
 
 /// The treasurer of a GPU cluster: decides by budgets, simulates it, explains it.
@@ -31,12 +36,68 @@ pub(crate) enum Verb {
     /// Look into job histories, and convert them.
     #[command(subcommand, after_help = EXIT_CODES)]
     Trace(TraceVerb),
+    /// Bring a site up on this machine: journal, engine, API.
+    Up(UpArgs),
+    /// Submit a workload from a file.
+    Submit(SubmitArgs),
+    /// Submit a command as a workload.
+    Run(RunArgs),
+    /// List workloads, and what each waits for.
+    Queue(QueueArgs),
+    /// Show all of a workload: what was declared, every attempt, every charge.
+    Show(WorkloadArgs),
+    /// Tell why a workload waits, or why it was stopped.
+    Why(WorkloadArgs),
+    /// Print what a workload writes.
+    Logs(LogsArgs),
+    /// End a workload.
+    Cancel(WorkloadArgs),
+    /// Wait until a workload has ended; its exit code becomes this one's.
+    Wait(WaitArgs),
+    /// Tell the site something about a workload, from inside it.
+    Report(ReportArgs),
+    /// Show budgets, and change them.
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Budget(BudgetVerb),
+    /// Show hosts, drain them and put them back.
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Host(HostVerb),
+    /// List who asked for what.
+    Audit(AuditArgs),
     /// List the policies.
     Policies(PoliciesArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
     /// Write manual pages into a folder.
     Man(ManArgs),
+}
+
+impl Verb {
+    /// Whether it works with a live site, not with files.
+    pub(crate) const fn is_live(&self) -> bool {
+        match self {
+            Self::Up(_)
+            | Self::Submit(_)
+            | Self::Run(_)
+            | Self::Queue(_)
+            | Self::Show(_)
+            | Self::Why(_)
+            | Self::Logs(_)
+            | Self::Cancel(_)
+            | Self::Wait(_)
+            | Self::Report(_)
+            | Self::Budget(_)
+            | Self::Host(_)
+            | Self::Audit(_) => true,
+            Self::Simulate(_)
+            | Self::Explain(_)
+            | Self::Verify(_)
+            | Self::Trace(_)
+            | Self::Policies(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
+        }
+    }
 }
 
 const EXIT_CODES: &str = "\

@@ -1,0 +1,275 @@
+//! The verbs that work with a live site.
+
+use clap::{Args, Subcommand, ValueHint};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Where the site is, and who asks.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Server {
+    /// The site's address.
+    #[arg(long, env = "BURSAR_URL", default_value = "http://127.0.0.1:7373", value_name = "URL")]
+    pub(crate) url: String,
+    /// A file that holds the token; without it, the variable BURSAR_TOKEN.
+    #[arg(long, env = "BURSAR_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const UP_HELP: &str = "\
+Examples:
+  bursar up                                  this machine's GPUs, data in ~/.local/share/bursar
+  bursar up --virtual-gpus 8                 no GPU needed: eight slots to try everything with
+  bursar up --data /srv/bursar --listen 127.0.0.1:8080 --budgets budgets.yaml
+
+The owner's token is printed once, when the site is created; the site keeps only its hash. Stopping it
+(Ctrl-C) leaves running work alone: the next `bursar up` finds it again.
+
+Exit codes: 0 stopped, 1 a fault on the way, 2 bad input.";
+
+/// What `up` takes.
+#[derive(Debug, Args)]
+#[command(after_help = UP_HELP)]
+pub(crate) struct UpArgs {
+    /// Where everything is kept.
+    #[arg(long, env = "BURSAR_DATA", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub(crate) data: Option<PathBuf>,
+    /// Where the API listens.
+    #[arg(long, default_value = "127.0.0.1:7373", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Pretend so many GPUs if the machine has none.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) virtual_gpus: u32,
+    /// The first owner of all budgets, when the site is created; you unless given.
+    #[arg(long, value_name = "USER")]
+    pub(crate) owner: Option<String>,
+    /// The first budgets (YAML, as `bursar budget export` writes them), when the site is created.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) budgets: Option<PathBuf>,
+    /// Write the log as JSON lines.
+    #[arg(long)]
+    pub(crate) log_json: bool,
+}
+
+const SUBMIT_HELP: &str = "\
+Examples:
+  bursar submit train.yaml
+  bursar submit train.yaml --dry-run      what it would cost and when it would start
+  cat train.yaml | bursar submit -
+
+Exit codes: 0 accepted, 1 a fault on the way, 2 refused.";
+
+/// What `submit` takes.
+#[derive(Debug, Args)]
+#[command(after_help = SUBMIT_HELP)]
+pub(crate) struct SubmitArgs {
+    /// The workload (YAML; docs/workloads.md); `-` for standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Only tell what would happen.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// A key of yours: the same key submits once, however often it is sent.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+const RUN_HELP: &str = "\
+Examples:
+  bursar run --gpus 2 --min-runtime 15m --budget a/a1 -- python train.py
+  bursar run --gpus 1 --budget a/a1 --resumable --follow -- ./train.sh --epochs 3
+
+Exit codes: 0 accepted (with --follow: the command's own), 1 a fault on the way, 2 refused.";
+
+/// What `run` takes.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_HELP)]
+pub(crate) struct RunArgs {
+    /// GPUs.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) gpus: u32,
+    /// The budget that pays; yours if you may submit to one only.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) budget: Option<String>,
+    /// Protected from preemption until then; the site's default unless given.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) min_runtime: Option<String>,
+    /// It is ended at this age.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_runtime: Option<String>,
+    /// It can continue from a checkpoint: requeued after a preemption.
+    #[arg(long)]
+    pub(crate) resumable: bool,
+    /// A name for people; the command's unless given.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Orders your workloads in one budget, high first.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) rank: i32,
+    /// Only tell what would happen.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print what it writes until it has ended.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// The command.
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<String>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// What `queue` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  bursar queue\n  bursar queue --all --user ann\n  bursar queue --budget a --json\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
+)]
+pub(crate) struct QueueArgs {
+    /// Also those that have ended.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only this budget and what is below it.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) budget: Option<String>,
+    /// Only this person's.
+    #[arg(long)]
+    pub(crate) user: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// What names one workload.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  bursar show 17\n  bursar why 17\n  bursar cancel 17 --json\n\nExit codes: 0 done, 1 a fault on the way, 2 refused (no such workload, too)."
+)]
+pub(crate) struct WorkloadArgs {
+    /// Its number.
+    pub(crate) workload: u64,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// What `logs` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  bursar logs 17\n  bursar logs 17 -f\n  bursar logs 17 --attempt 1\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
+)]
+pub(crate) struct LogsArgs {
+    /// Its number.
+    pub(crate) workload: u64,
+    /// Go on until the workload has ended.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// This attempt's; the latest unless given.
+    #[arg(long, value_name = "N")]
+    pub(crate) attempt: Option<u32>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// What `wait` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  bursar wait 17 && echo trained\n\nExit codes: 0 it completed, 1 it ended otherwise or a fault on the way, 2 refused."
+)]
+pub(crate) struct WaitArgs {
+    /// Its number.
+    pub(crate) workload: u64,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// What `report` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  bursar report --checkpoint              (inside a workload: its own)\n  bursar report --checkpoint --workload 17\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
+)]
+pub(crate) struct ReportArgs {
+    /// A checkpoint was saved just now.
+    #[arg(long, required = true)]
+    pub(crate) checkpoint: bool,
+    /// Which workload.
+    #[arg(long, env = "BURSAR_WORKLOAD", value_name = "N")]
+    pub(crate) workload: u64,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// What `budget` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BudgetVerb {
+    /// Show the budgets that you may see: fractions, usage ratios, what they run.
+    #[command(after_help = "Examples:\n  bursar budget show\n  bursar budget show --json")]
+    Show {
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Print the tree as YAML, to edit and import again.
+    #[command(after_help = "Examples:\n  bursar budget export > budgets.yaml")]
+    Export {
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Put a tree in place of the one in force.
+    #[command(
+        after_help = "Examples:\n  bursar budget import budgets.yaml --reason \"vision gets more until June\""
+    )]
+    Import {
+        /// The tree, as `export` writes it.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Why; everybody can read it.
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+/// What `host` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostVerb {
+    /// List hosts, and by when each would be empty if it were drained now.
+    #[command(after_help = "Examples:\n  bursar host list")]
+    List {
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Empty a host as contracts end (rule 9).
+    #[command(after_help = "Examples:\n  bursar host drain node-3 --reason \"fan 2 is loud\"")]
+    Drain {
+        /// The host.
+        host: String,
+        /// Why.
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Put a host back into service.
+    #[command(after_help = "Examples:\n  bursar host undrain node-3")]
+    Undrain {
+        /// The host.
+        host: String,
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+/// What `audit` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  bursar audit\n  bursar audit --after 1200 --json\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
+)]
+pub(crate) struct AuditArgs {
+    /// Only records after this one.
+    #[arg(long, default_value_t = 0, value_name = "SEQ")]
+    pub(crate) after: u64,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}

@@ -1,0 +1,133 @@
+//! The site's clock: milliseconds since the site was created, never backwards, and not moved by whoever
+//! sets the wall clock.
+
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where the daemon gets its moments from.
+pub trait Clock: Send {
+    /// Milliseconds since the site was created.
+    fn now_ms(&self) -> u64;
+
+    /// The same moment by the wall clock, for people and for engines: milliseconds since 1970.
+    fn unix_ms(&self, site_ms: u64) -> u64;
+}
+
+/// What ties a site's moments to the clock of one boot of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Anchor {
+    boot_id: String,
+    /// `CLOCK_BOOTTIME` at some moment, in milliseconds …
+    boot_ms: u64,
+    /// … and the site's moment then.
+    site_ms: u64,
+}
+
+/// The clock of this machine: `CLOCK_BOOTTIME`, which goes on while the machine sleeps and cannot be set. Over
+/// a reboot the wall clock bridges, as well as it can.
+#[derive(Clone, Debug)]
+pub struct SystemClock {
+    anchor: Anchor,
+}
+
+fn boot_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1000
+        + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
+}
+
+fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+/// The wall clock, milliseconds since 1970.
+#[must_use]
+pub fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn anchor_path(dir: &Path) -> PathBuf {
+    dir.join("clock.json")
+}
+
+impl SystemClock {
+    /// The clock of a site whose data lies in `dir`, which was created at `created_unix_ms` and whose latest
+    /// record is of `last_ms`. Keeps its anchor in the folder, so that a restart within one boot of the machine
+    /// loses nothing.
+    ///
+    /// # Errors
+    /// If the anchor cannot be written.
+    pub fn open(dir: &Path, created_unix_ms: u64, last_ms: u64) -> io::Result<Self> {
+        let (id, boot) = (boot_id(), boot_ms());
+        let known = fs::read_to_string(anchor_path(dir)).ok();
+        let known = known.and_then(|text| serde_json::from_str::<Anchor>(&text).ok());
+        let by_boot = known
+            .filter(|known| !id.is_empty() && known.boot_id == id && known.boot_ms <= boot)
+            .map(|known| known.site_ms + (boot - known.boot_ms));
+        let by_wall = || wall_ms().saturating_sub(created_unix_ms);
+        let site_ms = by_boot.unwrap_or_else(by_wall).max(last_ms);
+        let anchor = Anchor { boot_id: id, boot_ms: boot, site_ms };
+        let text = serde_json::to_string(&anchor).map_err(io::Error::other)?;
+        let temporary = dir.join("clock.json.new");
+        let mut file = fs::File::create(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, anchor_path(dir))?;
+        fs::File::open(dir)?.sync_all()?;
+        Ok(Self { anchor })
+    }
+}
+
+impl Clock for SystemClock {
+    fn now_ms(&self) -> u64 {
+        self.anchor.site_ms + boot_ms().saturating_sub(self.anchor.boot_ms)
+    }
+
+    fn unix_ms(&self, site_ms: u64) -> u64 {
+        let now = self.now_ms();
+        let wall = wall_ms();
+        if site_ms >= now { wall + (site_ms - now) } else { wall.saturating_sub(now - site_ms) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_within_one_boot_goes_on_where_it_was() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let first = SystemClock::open(dir.path(), wall_ms(), 500).expect("a clock");
+        assert!(first.now_ms() >= 500);
+        // The wall clock was set back by a year meanwhile: it is not asked.
+        let second = SystemClock::open(dir.path(), wall_ms() + 31_536_000_000, 0).expect("a clock");
+        assert!(second.now_ms() >= first.anchor.site_ms);
+        assert!(second.anchor.site_ms - first.anchor.site_ms < 60_000);
+    }
+
+    #[test]
+    fn another_boot_is_bridged_by_the_wall_clock_and_never_goes_back() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let other = Anchor { boot_id: "another".into(), boot_ms: 5, site_ms: 77 };
+        let text = serde_json::to_string(&other).expect("text");
+        fs::write(anchor_path(dir.path()), text).expect("written");
+        let hour_ago = wall_ms() - 3_600_000;
+        let clock = SystemClock::open(dir.path(), hour_ago, 0).expect("a clock");
+        assert!((3_600_000..3_700_000).contains(&clock.now_ms()));
+        let ahead =
+            SystemClock::open(tempfile::tempdir().expect("one").path(), hour_ago, 9_000_000);
+        assert!(ahead.expect("a clock").now_ms() >= 9_000_000);
+    }
+
+    #[test]
+    fn a_damaged_anchor_is_as_good_as_none() {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::write(anchor_path(dir.path()), "{\"boot_id\": 3").expect("written");
+        assert!(SystemClock::open(dir.path(), wall_ms(), 42).expect("a clock").now_ms() >= 42);
+    }
+}

@@ -1,0 +1,246 @@
+//! The loop: observe, journal, decide, journal, act.
+
+use crate::clock::Clock;
+use crate::journal::{Journal, JournalError};
+use crate::reconcile::{Orders, differences};
+use bursar_engine::Engine;
+use bursar_site::{Body, Record, Refused, Site};
+use std::path::PathBuf;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The request was refused; nothing was written.
+    #[error("{0}")]
+    Refused(#[from] Refused),
+    /// The journal could not take it. The daemon goes on with what the journal has.
+    #[error("the journal could not take it: {0}")]
+    Journal(#[from] JournalError),
+    /// The journal cannot be folded: damaged, newer, or decided otherwise by this binary.
+    #[error("{0}")]
+    Replay(#[from] bursar_site::ReplayError),
+    /// The engine could not be asked. It is tried again.
+    #[error("the engine does not answer: {0}")]
+    Engine(#[from] bursar_engine::Error),
+}
+
+/// How attempts are started here.
+#[derive(Clone, Debug)]
+pub struct StartOptions {
+    /// The folder that holds a folder for the checkpoints of each workload.
+    pub checkpoint_root: PathBuf,
+    /// How long a log may become before it is rotated, in bytes.
+    pub log_bytes_max: u64,
+    /// How many log files are kept.
+    pub log_files_max: u32,
+    /// Whether attempts run as the user who submitted them (only root can).
+    pub as_user: bool,
+}
+
+/// A live site with its journal, engine and clock. One thread drives it.
+pub struct Daemon<J, E, C> {
+    site: Site,
+    journal: J,
+    engine: E,
+    clock: C,
+    options: StartOptions,
+    /// Whether something was folded since the last plan.
+    unplanned: bool,
+    /// Whether the site in memory may be ahead of the journal and must be folded anew.
+    astray: bool,
+}
+
+impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
+    /// Folds a journal, which is begun with `first` if it is empty.
+    ///
+    /// # Errors
+    /// If the journal cannot be read, written, or folded.
+    pub fn open(
+        mut journal: J,
+        engine: E,
+        clock: impl FnOnce(&Site) -> std::io::Result<C>,
+        options: StartOptions,
+        first: impl FnOnce() -> Vec<Body>,
+    ) -> Result<Self, Failure> {
+        let mut empty = true;
+        journal
+            .read(&mut |_| {
+                empty = false;
+                Err(JournalError(String::new()))
+            })
+            .or_else(|error| if empty { Err(error) } else { Ok(()) })?;
+        if empty {
+            let bodies = first().into_iter().zip(1..);
+            let records: Vec<Record> =
+                bodies.map(|(body, seq)| Record { seq, at_ms: 0, actor: None, body }).collect();
+            journal.append(&records)?;
+        }
+        let site = fold(&journal)?;
+        let clock = clock(&site).map_err(|error| JournalError(format!("clock: {error}")))?;
+        Ok(Self { site, journal, engine, clock, options, unplanned: true, astray: false })
+    }
+
+    /// The site as it is.
+    pub const fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// The clock.
+    pub const fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// The engine, to read logs.
+    pub const fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// The journal, for backups and exports.
+    pub const fn journal(&self) -> &J {
+        &self.journal
+    }
+
+    /// Gives journal and engine back, as if the process ended here.
+    pub fn close(self) -> (J, E) {
+        (self.journal, self.engine)
+    }
+
+    /// The daemon's moment: the clock's, and never before the latest record.
+    pub fn now_ms(&self) -> u64 {
+        self.clock.now_ms().max(self.site.now_ms())
+    }
+
+    /// Checks a request against the site, journals it, and folds it in. Returns the record.
+    ///
+    /// # Errors
+    /// [`Failure::Refused`] with nothing written; [`Failure::Journal`] if it may or may not have been.
+    pub fn ask(
+        &mut self,
+        actor: &str,
+        request: impl FnOnce(&Site) -> Result<Body, Refused>,
+    ) -> Result<Record, Failure> {
+        self.find_the_way()?;
+        let body = request(&self.site)?;
+        let record = self.record(Some(actor.to_owned()), body);
+        self.put(vec![record.clone()])?;
+        Ok(record)
+    }
+
+    /// One round: what the engine did is journaled, the core plans, and what is wanted is ordered. Returns the
+    /// site's moment at which the next round is due even if nothing happens; none if none is.
+    ///
+    /// # Errors
+    /// If journal or engine failed; the next round goes on from what the journal has.
+    pub fn round(&mut self) -> Result<Option<u64>, Failure> {
+        self.find_the_way()?;
+        let seen = self.engine.observe()?;
+        let news = differences(&self.site, &seen);
+        if !news.bodies.is_empty() {
+            // Together: what is written costs by how often, not by how much.
+            let at_ms = self.now_ms();
+            let numbered = news.bodies.into_iter().zip(self.site.seq() + 1..);
+            let records = numbered.map(|(body, seq)| Record { seq, at_ms, actor: None, body });
+            self.put(records.collect())?;
+        }
+        self.plan()?;
+        self.act(&seen, &news.forget)?;
+        let deadline = self.site.next_deadline_ms();
+        let wake = self.site.next_wake_ms();
+        Ok(deadline.into_iter().chain(wake).min())
+    }
+
+    fn plan(&mut self) -> Result<(), Failure> {
+        let at_ms = self.now_ms();
+        // Nothing goes out before the plan is written; until it is, the site is ahead of its journal.
+        self.astray = true;
+        let planned = self.site.plan(at_ms);
+        if planned.decisions == 0 && !self.unplanned {
+            self.astray = false;
+            return Ok(());
+        }
+        let body = Body::Planned { decisions: planned.decisions, hash: planned.hash };
+        let record = Record { seq: self.site.seq() + 1, at_ms, actor: None, body };
+        self.journal.append(std::slice::from_ref(&record))?;
+        self.site.planned(record.seq);
+        (self.astray, self.unplanned) = (false, false);
+        Ok(())
+    }
+
+    /// Orders what is wanted and is not so. Whatever fails here is ordered again in the next round.
+    fn act(
+        &mut self,
+        seen: &[bursar_engine::Observation],
+        forget: &[bursar_engine::AttemptKey],
+    ) -> Result<(), Failure> {
+        let orders = Orders::of(&self.site, seen, &self.options, |ms| self.clock.unix_ms(ms));
+        let mut first_failure = None;
+        let mut note = |result: Result<(), bursar_engine::Error>| {
+            if let Err(error) = result {
+                first_failure.get_or_insert(error);
+            }
+        };
+        for order in &orders.start {
+            note(self.engine.start(order));
+        }
+        for (key, signal) in &orders.signal {
+            note(self.engine.signal(key, *signal));
+        }
+        for key in &orders.stop {
+            note(self.engine.stop(key));
+        }
+        for key in forget {
+            note(self.engine.forget(key));
+        }
+        first_failure.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn record(&self, actor: Option<String>, body: Body) -> Record {
+        Record { seq: self.site.seq() + 1, at_ms: self.now_ms(), actor, body }
+    }
+
+    fn put(&mut self, records: Vec<Record>) -> Result<(), Failure> {
+        self.astray = true;
+        self.journal.append(&records)?;
+        for record in &records {
+            self.site.apply(record)?;
+        }
+        (self.astray, self.unplanned) = (false, true);
+        Ok(())
+    }
+
+    /// After a journal failed, what was written decides.
+    fn find_the_way(&mut self) -> Result<(), Failure> {
+        if self.astray {
+            self.site = fold(&self.journal)?;
+            (self.astray, self.unplanned) = (false, true);
+        }
+        Ok(())
+    }
+}
+
+/// The site of a journal.
+fn fold<J: Journal>(journal: &J) -> Result<Site, Failure> {
+    let mut first: Option<Record> = None;
+    let mut site: Option<Site> = None;
+    let mut fault = None;
+    let read = journal.read(&mut |record| {
+        let folded = match (&mut site, &first) {
+            (Some(site), _) => site.apply(&record),
+            (None, Some(first)) => Site::new(first, &record).map(|new| site = Some(new)),
+            (None, None) => {
+                first = Some(record);
+                Ok(())
+            }
+        };
+        folded.map_err(|error| {
+            let text = JournalError(error.to_string());
+            fault = Some(error);
+            text
+        })
+    });
+    if let Some(fault) = fault {
+        return Err(fault.into());
+    }
+    read?;
+    site.ok_or_else(|| JournalError("the journal does not say what its site is".into()).into())
+}

@@ -1,0 +1,167 @@
+//! The thread that drives a daemon: it linearises what is asked, and keeps the rounds going.
+
+use crate::clock::Clock;
+use crate::daemon::{Daemon, Failure};
+use crate::journal::Journal;
+use bursar_engine::Engine;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long the driver waits at most before it looks at the engine again.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+type Job<D> = Box<dyn FnOnce(&mut D) + Send>;
+
+/// A way to the daemon from other threads.
+pub struct Handle<D> {
+    jobs: Sender<Job<D>>,
+    /// Whether the latest round went well.
+    healthy: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
+}
+
+impl<D> Clone for Handle<D> {
+    fn clone(&self) -> Self {
+        Self {
+            jobs: self.jobs.clone(),
+            healthy: Arc::clone(&self.healthy),
+            rounds: Arc::clone(&self.rounds),
+        }
+    }
+}
+
+/// The driver has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the daemon is stopping")]
+pub struct Stopping;
+
+impl<D: 'static> Handle<D> {
+    /// Runs a job on the daemon's thread, between two rounds.
+    ///
+    /// # Errors
+    /// If the daemon is stopping.
+    pub async fn with<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut D) -> T + Send + 'static,
+    ) -> Result<T, Stopping> {
+        let (answer, answered) = oneshot::channel();
+        let run: Job<D> = Box::new(move |daemon| {
+            // Who asked may have gone away meanwhile; what was done is done.
+            let _ = answer.send(job(daemon));
+        });
+        self.jobs.send(run).map_err(|_| Stopping)?;
+        answered.await.map_err(|_| Stopping)
+    }
+
+    /// Whether the latest round went well.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.healthy.load(Ordering::Acquire)
+    }
+
+    /// How many rounds there were.
+    #[must_use]
+    pub fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+}
+
+/// A running driver.
+pub struct Driver<D> {
+    /// The way to it.
+    pub handle: Handle<D>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<D>,
+}
+
+impl<J, E, C> Driver<Daemon<J, E, C>>
+where
+    J: Journal + 'static,
+    E: Engine + 'static,
+    C: Clock + 'static,
+{
+    /// Starts to drive a daemon.
+    ///
+    /// # Errors
+    /// If no thread can be had.
+    pub fn start(daemon: Daemon<J, E, C>) -> std::io::Result<Self> {
+        let (jobs, received) = channel();
+        let healthy = Arc::new(AtomicBool::new(true));
+        let rounds = Arc::new(AtomicU64::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+        let handle = Handle { jobs, healthy: Arc::clone(&healthy), rounds: Arc::clone(&rounds) };
+        let stops = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("daemon".into())
+            .spawn(move || drive(daemon, &received, &stops, &healthy, &rounds))?;
+        Ok(Self { handle, stop, thread })
+    }
+
+    /// Ends the rounds and gives the daemon back. What runs, runs on.
+    pub fn stop(self) -> Option<Daemon<J, E, C>> {
+        self.stop.store(true, Ordering::Release);
+        drop(self.handle);
+        self.thread.join().ok()
+    }
+}
+
+fn drive<J: Journal, E: Engine, C: Clock>(
+    mut daemon: Daemon<J, E, C>,
+    jobs: &Receiver<Job<Daemon<J, E, C>>>,
+    stop: &AtomicBool,
+    healthy: &AtomicBool,
+    rounds: &AtomicU64,
+) -> Daemon<J, E, C> {
+    let mut last_failure = String::new();
+    while !stop.load(Ordering::Acquire) {
+        let due = round(&mut daemon, healthy, &mut last_failure);
+        rounds.fetch_add(1, Ordering::Relaxed);
+        let wait = due.map_or(LOOK_AGAIN, |at_ms| {
+            Duration::from_millis(at_ms.saturating_sub(daemon.now_ms())).min(LOOK_AGAIN)
+        });
+        match jobs.recv_timeout(wait) {
+            Ok(job) => {
+                job(&mut daemon);
+                // What came meanwhile is answered before the next round, so that a burst costs one.
+                for job in jobs.try_iter().take(1_000) {
+                    job(&mut daemon);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    daemon
+}
+
+fn round<J: Journal, E: Engine, C: Clock>(
+    daemon: &mut Daemon<J, E, C>,
+    healthy: &AtomicBool,
+    last_failure: &mut String,
+) -> Option<u64> {
+    match daemon.round() {
+        Ok(due) => {
+            if !healthy.swap(true, Ordering::AcqRel) {
+                tracing::info!("the daemon goes on");
+                last_failure.clear();
+            }
+            due
+        }
+        Err(failure) => {
+            healthy.store(false, Ordering::Release);
+            let text = failure.to_string();
+            if text != *last_failure {
+                match &failure {
+                    Failure::Replay(_) => tracing::error!(%failure, "the journal cannot be folded"),
+                    _ => tracing::warn!(%failure, "a round failed; it is tried again"),
+                }
+                *last_failure = text;
+            }
+            None
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The daemon: the loop of observing, journaling, deciding and acting, its clock, and what it serves.
+//!
+//! [`Daemon`] is the loop, without threads and without a clock of its own: it is driven by whoever has them.
+//! What it must stand is in docs/adr/0008 and tested by seeded faults (`tests/faults`).
+
+#[cfg(target_os = "linux")]
+pub mod api;
+pub mod clock;
+pub mod daemon;
+pub mod driver;
+pub mod journal;
+mod reconcile;
+#[cfg(target_os = "linux")]
+pub mod up;
+
+pub use clock::{Clock, SystemClock};
+pub use daemon::{Daemon, Failure};
+pub use journal::{Journal, JournalError};

@@ -1,0 +1,193 @@
+//! What is, compared with what should be.
+
+use crate::daemon::StartOptions;
+use bursar_engine::{
+    AttemptKey, AttemptState, Exited, HostGpus, Observation, Outcome as Seen, Signal, StartOrder,
+};
+use bursar_site::record::Outcome;
+use bursar_site::views::Wanted;
+use bursar_site::{Attempt, Body, Site, Stage, Work};
+use std::collections::BTreeMap;
+
+/// What the engine was seen to have done that the site does not know.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    pub(crate) bodies: Vec<Body>,
+    /// Attempts that have ended and are known to have: the engine may forget them.
+    pub(crate) forget: Vec<AttemptKey>,
+}
+
+fn key_of(work: &Work, attempt: &Attempt) -> Option<AttemptKey> {
+    AttemptKey::new(work.number.to_string(), attempt.number).ok()
+}
+
+fn by_key(seen: &[Observation]) -> BTreeMap<&AttemptKey, &Observation> {
+    seen.iter().map(|one| (&one.key, one)).collect()
+}
+
+/// The records that follow from what the engine is seen to have.
+pub(crate) fn differences(site: &Site, seen: &[Observation]) -> News {
+    let seen = by_key(seen);
+    let mut news = News::default();
+    for (work, attempt, wanted) in site.wanted() {
+        let (workload, number) = (work.number, attempt.number);
+        let Some(key) = key_of(work, attempt) else { continue };
+        let started = || Body::Started { workload, attempt: number };
+        match seen.get(&key).map(|one| &one.state) {
+            Some(AttemptState::Running { .. }) if attempt.started_ms.is_none() => {
+                news.bodies.push(started());
+            }
+            Some(AttemptState::Starting | AttemptState::Running { .. }) => {}
+            Some(AttemptState::Exited(exited)) => {
+                if attempt.started_ms.is_none() && exited.started_at.is_some() {
+                    news.bodies.push(started());
+                }
+                news.bodies.push(stopped(work, attempt, &wanted, exited));
+            }
+            None if attempt.started_ms.is_some() => news.bodies.push(Body::Stopped {
+                workload,
+                attempt: number,
+                outcome: Outcome::Lost,
+                exit_code: None,
+                detail: Some("the engine knows nothing of it any more".into()),
+            }),
+            // Cancelled before the engine heard of it.
+            None if matches!(wanted, Wanted::Stop { .. }) => news.bodies.push(Body::Stopped {
+                workload,
+                attempt: number,
+                outcome: Outcome::Cancelled,
+                exit_code: None,
+                detail: None,
+            }),
+            None => {}
+        }
+    }
+    for (key, one) in seen {
+        if one.state.exited().is_some() && is_over(site, key) {
+            news.forget.push(key.clone());
+        }
+    }
+    news
+}
+
+/// Whether the site knows that an attempt has ended.
+fn is_over(site: &Site, key: &AttemptKey) -> bool {
+    let work = key.workload().parse().ok().and_then(|number| site.work(number));
+    let Some(work) = work else { return true };
+    match work.attempts.iter().find(|attempt| attempt.number == key.attempt()) {
+        Some(attempt) => attempt.ended_ms.is_some(),
+        None => true,
+    }
+}
+
+fn stopped(work: &Work, attempt: &Attempt, wanted: &Wanted, exited: &Exited) -> Body {
+    let left = attempt.eviction.is_some() && exited.was_told_to_leave;
+    let (exit_code, detail) = match &exited.outcome {
+        Seen::Exit { code } => (Some(*code), None),
+        Seen::Signal { number } => (None, Some(format!("ended by signal {number}"))),
+        Seen::StartFailed { reason } => (None, Some(format!("could not be started: {reason}"))),
+        Seen::Lost { reason } => (None, Some(reason.clone())),
+    };
+    let (outcome, detail) = match (&exited.outcome, wanted) {
+        (_, Wanted::Stop { reason: "cancelled" }) => (Outcome::Cancelled, detail),
+        (Seen::Lost { .. }, _) => (Outcome::Lost, detail),
+        (Seen::StartFailed { .. }, _) => (Outcome::Failed, detail),
+        (_, Wanted::Stop { reason }) => (Outcome::Failed, Some(format!("stopped: {reason}"))),
+        // Work that was told to leave and ends has left, whatever it says at the end: if it had finished,
+        // it finds so when it resumes.
+        (Seen::Exit { .. } | Seen::Signal { .. }, _) if left => (Outcome::Left, detail),
+        (Seen::Exit { code: 0 }, _) => (Outcome::Completed, detail),
+        (Seen::Exit { .. } | Seen::Signal { .. }, _) => (Outcome::Failed, detail),
+    };
+    Body::Stopped { workload: work.number, attempt: attempt.number, outcome, exit_code, detail }
+}
+
+/// What is to be ordered now.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    pub(crate) start: Vec<StartOrder>,
+    pub(crate) signal: Vec<(AttemptKey, Signal)>,
+    pub(crate) stop: Vec<AttemptKey>,
+}
+
+impl Orders {
+    pub(crate) fn of(
+        site: &Site,
+        seen: &[Observation],
+        options: &StartOptions,
+        unix_ms: impl Fn(u64) -> u64,
+    ) -> Self {
+        let seen = by_key(seen);
+        let mut orders = Self::default();
+        let now = site.now_ms();
+        for (work, attempt, wanted) in site.wanted() {
+            let Some(key) = key_of(work, attempt) else { continue };
+            let state = seen.get(&key).map(|one| &one.state);
+            match wanted {
+                Wanted::Run => match state {
+                    None if attempt.started_ms.is_none() => {
+                        orders.start.push(start_order(site, work, attempt, key, options, &unix_ms));
+                    }
+                    Some(AttemptState::Running { warned: false, .. })
+                        if is_to_be_warned(site, attempt, now) =>
+                    {
+                        orders.signal.push((key, Signal::Warn));
+                    }
+                    _ => {}
+                },
+                Wanted::Leave { by_ms } if by_ms <= now => orders.stop.push(key),
+                Wanted::Leave { .. } => orders.signal.push((key, Signal::Checkpoint)),
+                Wanted::Stop { .. } => {
+                    if state.is_some_and(|state| state.exited().is_none()) {
+                        orders.stop.push(key);
+                    }
+                }
+            }
+        }
+        // What runs and should not: started by a command that was late, after the site gave it up.
+        for (key, one) in seen {
+            if one.state.exited().is_none() && is_over(site, key) {
+                orders.stop.push(key.clone());
+            }
+        }
+        orders
+    }
+}
+
+fn is_to_be_warned(site: &Site, attempt: &Attempt, now: u64) -> bool {
+    let before = site.created.settings.warn_before_ms;
+    let ends = attempt.protected_until_ms.filter(|_| attempt.allocated);
+    ends.is_some_and(|ends| now >= ends.saturating_sub(before))
+}
+
+fn start_order(
+    site: &Site,
+    work: &Work,
+    attempt: &Attempt,
+    key: AttemptKey,
+    options: &StartOptions,
+    unix_ms: impl Fn(u64) -> u64,
+) -> StartOrder {
+    let declared = &work.declared;
+    let protected = attempt.allocated.then(|| unix_ms(site.now_ms() + declared.min_runtime_ms));
+    debug_assert!(matches!(work.stage, Stage::Live(_)));
+    StartOrder {
+        key,
+        command: declared.command.clone(),
+        workdir: declared.workdir.as_ref().map(Into::into),
+        env: declared.env.clone(),
+        user: options.as_user.then(|| declared.user.clone()),
+        placement: attempt
+            .placement
+            .iter()
+            .map(|(host, gpus)| HostGpus { host: host.clone(), gpus: gpus.clone() })
+            .collect(),
+        memory_bytes: declared.memory_bytes,
+        cpus: declared.cpus,
+        resume: attempt.number > 1 && declared.resumable,
+        checkpoint_dir: options.checkpoint_root.join(work.number.to_string()),
+        protected_until_unix_ms: protected,
+        log_bytes_max: options.log_bytes_max,
+        log_files_max: options.log_files_max,
+    }
+}

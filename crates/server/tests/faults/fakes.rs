@@ -1,0 +1,253 @@
+//! A journal in memory, an engine of pretended processes, and a clock, all of which can fail. They outlive
+//! the daemon, as the real ones do.
+
+use bursar_engine::{
+    AttemptKey, AttemptState, Engine, Error, Exited, HostFacts, LogChunk, Moment, Observation,
+    Outcome, Signal, StartOrder,
+};
+use bursar_server::{Clock, Journal, JournalError};
+use bursar_site::Record;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A small generator of numbers; the same on every machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    pub(crate) fn one_in(&mut self, of: u64) -> bool {
+        self.below(of) == 0
+    }
+}
+
+/// A pretended process.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) gpus: Vec<(String, u32)>,
+    pub(crate) starts_at: u64,
+    pub(crate) ends_at: u64,
+    pub(crate) told: bool,
+    pub(crate) ended: Option<(u64, Outcome)>,
+}
+
+/// What is outside the daemon.
+#[derive(Debug)]
+pub(crate) struct Outside {
+    pub(crate) dice: Dice,
+    pub(crate) now_ms: u64,
+    pub(crate) faulty: bool,
+    pub(crate) records: Vec<String>,
+    pub(crate) processes: BTreeMap<AttemptKey, Process>,
+    pub(crate) forgotten: Vec<AttemptKey>,
+    pub(crate) journal_failures: u64,
+    pub(crate) engine_failures: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct World(pub(crate) Arc<Mutex<Outside>>);
+
+impl World {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Outside> {
+        self.0.lock().expect("no panic while it was held")
+    }
+
+    /// Processes start and end as time passes.
+    pub(crate) fn advance(&self, to_ms: u64) {
+        let mut outside = self.lock();
+        outside.now_ms = to_ms;
+        let Outside { processes, .. } = &mut *outside;
+        for process in processes.values_mut() {
+            if process.ended.is_none() && process.ends_at <= to_ms {
+                let code = i32::from(process.ends_at % 11 == 0);
+                process.ended = Some((process.ends_at, Outcome::Exit { code }));
+            }
+        }
+    }
+}
+
+impl Outside {
+    fn engine_fails(&mut self) -> bool {
+        let fails = self.faulty && self.dice.one_in(12);
+        self.engine_failures += u64::from(fails);
+        fails
+    }
+}
+
+fn lost() -> Error {
+    // The only way to make an error of the engine from outside: a key that cannot be.
+    AttemptKey::new("../escape", 1).expect_err("not a key")
+}
+
+impl Journal for World {
+    fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
+        let mut outside = self.lock();
+        let fails = outside.faulty && outside.dice.one_in(15);
+        let writes = !fails || outside.dice.one_in(2);
+        if writes {
+            for record in records {
+                assert_eq!(record.seq, outside.records.len() as u64 + 1, "no gaps");
+                let text = serde_json::to_string(record).expect("a record is written");
+                outside.records.push(text);
+            }
+        }
+        if fails {
+            outside.journal_failures += 1;
+            return Err(JournalError("no space left on device".into()));
+        }
+        Ok(())
+    }
+
+    fn read(
+        &self,
+        take: &mut dyn FnMut(Record) -> Result<(), JournalError>,
+    ) -> Result<(), JournalError> {
+        let records = self.lock().records.clone();
+        for text in records {
+            take(serde_json::from_str(&text).expect("a record is read"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Clock for World {
+    fn now_ms(&self) -> u64 {
+        self.lock().now_ms
+    }
+
+    fn unix_ms(&self, site_ms: u64) -> u64 {
+        1_700_000_000_000 + site_ms
+    }
+}
+
+fn moment(ms: u64) -> Moment {
+    Moment { unix_ms: 1_700_000_000_000 + ms, boot_ms: None }
+}
+
+impl Engine for World {
+    fn hosts(&mut self) -> Result<Vec<HostFacts>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn observe(&mut self) -> Result<Vec<Observation>, Error> {
+        let mut outside = self.lock();
+        if outside.engine_fails() {
+            return Err(lost());
+        }
+        let now = outside.now_ms;
+        let observation = |(key, process): (&AttemptKey, &Process)| Observation {
+            key: key.clone(),
+            state: match &process.ended {
+                Some((at, outcome)) => AttemptState::Exited(Exited {
+                    started_at: (process.starts_at <= *at).then(|| moment(process.starts_at)),
+                    ended_at: moment(*at),
+                    outcome: outcome.clone(),
+                    was_told_to_leave: process.told,
+                }),
+                None if process.starts_at > now => AttemptState::Starting,
+                None => AttemptState::Running {
+                    started_at: moment(process.starts_at),
+                    warned: false,
+                    told_to_leave: process.told,
+                },
+            },
+            notes: Vec::new(),
+        };
+        let known = outside.processes.iter().filter(|(key, _)| !outside.forgotten.contains(key));
+        Ok(known.map(observation).collect())
+    }
+
+    fn start(&mut self, order: &StartOrder) -> Result<(), Error> {
+        let mut outside = self.lock();
+        let fails = outside.engine_fails();
+        if fails && outside.dice.one_in(2) {
+            return Err(lost());
+        }
+        if !outside.processes.contains_key(&order.key) {
+            let now = outside.now_ms;
+            let starts_at = now + outside.dice.below(3) * 400;
+            let ends_at = starts_at + 1 + outside.dice.below(4_000_000);
+            let gpus: Vec<(String, u32)> = order
+                .placement
+                .iter()
+                .flat_map(|place| place.gpus.iter().map(|gpu| (place.host.clone(), *gpu)))
+                .collect();
+            for (key, other) in &outside.processes {
+                let shares = other.gpus.iter().any(|gpu| gpus.contains(gpu));
+                assert!(
+                    other.ended.is_some() || !shares,
+                    "{:?} starts on GPUs that {key:?} runs on",
+                    order.key
+                );
+                assert!(
+                    other.ended.is_some() || key.workload() != order.key.workload(),
+                    "{:?} starts while {key:?} runs",
+                    order.key
+                );
+            }
+            let process = Process { gpus, starts_at, ends_at, told: false, ended: None };
+            outside.processes.insert(order.key.clone(), process);
+        }
+        if fails { Err(lost()) } else { Ok(()) }
+    }
+
+    fn signal(&mut self, key: &AttemptKey, signal: Signal) -> Result<(), Error> {
+        let mut outside = self.lock();
+        if outside.engine_fails() {
+            return Err(lost());
+        }
+        let (now, leaves_in) = (outside.now_ms, outside.dice.below(60_000));
+        if let Some(process) = outside.processes.get_mut(key)
+            && signal == Signal::Checkpoint
+            && !process.told
+        {
+            process.told = true;
+            // Some leave at once, some only when they are stopped.
+            process.ends_at = process.ends_at.min(now.max(process.starts_at) + leaves_in);
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, key: &AttemptKey) -> Result<(), Error> {
+        let mut outside = self.lock();
+        if outside.engine_fails() {
+            return Err(lost());
+        }
+        let now = outside.now_ms;
+        if let Some(process) = outside.processes.get_mut(key)
+            && process.ended.is_none()
+        {
+            process.told = true;
+            process.ended = Some((now.max(process.starts_at), Outcome::Signal { number: 9 }));
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, key: &AttemptKey) -> Result<(), Error> {
+        let mut outside = self.lock();
+        assert!(outside.processes.get(key).is_some_and(|process| process.ended.is_some()));
+        outside.forgotten.push(key.clone());
+        Ok(())
+    }
+
+    fn cordon(&mut self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn uncordon(&mut self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn read_log(&self, _: &AttemptKey, _: u64, _: usize) -> Result<LogChunk, Error> {
+        Err(lost())
+    }
+}

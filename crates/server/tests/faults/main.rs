@@ -1,0 +1,19 @@
+//! Nothing is lost and nothing runs twice, whatever fails: seeded runs of a daemon over a journal that may
+//! fail before or after it wrote, an engine whose orders may be lost or answered wrongly, a clock that may
+//! jump, and a process that may be killed between any two steps. First it must stay *safe*; then all is
+//! healed and it must *come to the end*.
+
+mod fakes;
+mod run;
+
+#[test]
+fn nothing_is_lost_and_nothing_runs_twice() {
+    let mut total = run::Seen::default();
+    for seed in 0..200 {
+        total.add(&run::play(seed));
+    }
+    // The faults happened, and in their midst what they should disturb.
+    println!("{total:?}");
+    assert!(total.crashes > 500 && total.journal_failures > 500 && total.engine_failures > 500);
+    assert!(total.evictions > 200 && total.completed > 1_000 && total.cancelled > 100, "{total:?}");
+}

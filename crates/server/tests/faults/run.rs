@@ -1,0 +1,245 @@
+//! One seeded run: people, faults, and what must hold at every step.
+
+use crate::fakes::{Dice, Outside, World};
+use bursar_server::daemon::StartOptions;
+use bursar_server::{Daemon, Failure};
+use bursar_site::record::{BudgetsChanged, Created, HostDoc, SettingsDoc};
+use bursar_site::{Body, Ending, Record, Stage, declare};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+const MINUTE: u64 = 60_000;
+
+/// What happened in a run, to be sure that it was worth running.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) crashes: u64,
+    pub(crate) journal_failures: u64,
+    pub(crate) engine_failures: u64,
+    pub(crate) evictions: u64,
+    pub(crate) completed: u64,
+    pub(crate) cancelled: u64,
+}
+
+impl Seen {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.crashes += other.crashes;
+        self.journal_failures += other.journal_failures;
+        self.engine_failures += other.engine_failures;
+        self.evictions += other.evictions;
+        self.completed += other.completed;
+        self.cancelled += other.cancelled;
+    }
+}
+
+type Alive = Daemon<World, World, World>;
+
+fn first() -> Vec<Body> {
+    let host =
+        |at: u32| HostDoc { name: format!("h-{at}"), gpus: 4, model: "x".into(), domain: None };
+    let settings = SettingsDoc {
+        lookback_ms: 6 * 60 * MINUTE,
+        horizon_ms: 60 * MINUTE,
+        reservation_age_ms: 30 * MINUTE,
+        ..SettingsDoc::default()
+    };
+    let created = Created {
+        name: "test".into(),
+        unix_ms: 1_700_000_000_000,
+        settings,
+        hosts: (0..3).map(host).collect(),
+        rates_milli: BTreeMap::new(),
+    };
+    let budgets = serde_json::from_str(
+        r#"{"a": {"share": 2, "children": {"a1": {"share": 1}, "a2": {"share": 1}}}, "b": {"share": 1}}"#,
+    )
+    .expect("a tree");
+    let change =
+        BudgetsChanged { version: 1, reason: "first".into(), budgets, owners: vec!["boss".into()] };
+    vec![Body::Created(created), Body::BudgetsChanged(change)]
+}
+
+fn open(world: &World) -> Result<Alive, Failure> {
+    let options = StartOptions {
+        checkpoint_root: "/nowhere".into(),
+        log_bytes_max: 1,
+        log_files_max: 1,
+        as_user: false,
+    };
+    Daemon::open(world.clone(), world.clone(), |_| Ok(world.clone()), options, first)
+}
+
+fn open_again(world: &World) -> Alive {
+    // What fails at the start is tried again, as a supervisor of services does.
+    (0..100).find_map(|_| open(world).ok()).expect("it opens at last")
+}
+
+/// Plays a run and returns what happened.
+pub(crate) fn play(seed: u64) -> Seen {
+    let outside = Outside {
+        dice: Dice::new(seed + 1),
+        now_ms: 0,
+        faulty: false,
+        records: Vec::new(),
+        processes: BTreeMap::new(),
+        forgotten: Vec::new(),
+        journal_failures: 0,
+        engine_failures: 0,
+    };
+    let world = World(Arc::new(Mutex::new(outside)));
+    let mut daemon = open_again(&world);
+    world.lock().faulty = true;
+    let (mut dice, mut seen) = (Dice::new(seed + 7_000), Seen::default());
+    let mut acknowledged: Vec<u64> = Vec::new();
+    for _ in 0..150 {
+        pass_time(&world, &mut daemon, &mut dice);
+        for _ in 0..dice.below(3) {
+            if let Ok(record) = request(&mut daemon, &mut dice)
+                && let Body::Submitted(submitted) = record.body
+            {
+                acknowledged.push(submitted.workload);
+            }
+        }
+        // A round that fails is followed by another.
+        let _ = daemon.round();
+        if dice.one_in(12) {
+            seen.crashes += 1;
+            // What was in memory is gone, and the clock may be behind by then.
+            drop(daemon);
+            if dice.one_in(3) {
+                let mut outside = world.lock();
+                outside.now_ms = outside.now_ms.saturating_sub(dice.below(MINUTE));
+            }
+            daemon = open_again(&world);
+        }
+        assert_safe(&daemon, &acknowledged, seed);
+    }
+    world.lock().faulty = false;
+    come_to_the_end(&world, daemon, &acknowledged, &mut seen, seed);
+    let outside = world.lock();
+    seen.journal_failures = outside.journal_failures;
+    seen.engine_failures = outside.engine_failures;
+    seen
+}
+
+fn pass_time(world: &World, daemon: &mut Alive, dice: &mut Dice) {
+    let now = world.lock().now_ms.max(daemon.site().now_ms());
+    // Mostly seconds, at times minutes, seldom a jump of hours.
+    let span = match dice.below(20) {
+        0 => 3 * 60 * MINUTE,
+        1..=5 => 15 * MINUTE,
+        _ => 5_000,
+    };
+    world.advance(now + dice.below(span));
+}
+
+fn request(daemon: &mut Alive, dice: &mut Dice) -> Result<Record, Failure> {
+    let number = 1 + dice.below(daemon.site().next_number());
+    let host = format!("h-{}", dice.below(3));
+    let kind = dice.below(14);
+    let budget = ["a/a1", "a/a2", "b"][dice.below(3) as usize];
+    let gpus = [1, 1, 2, 4, 8][dice.below(5) as usize];
+    let minutes = [0, 5, 20, 60][dice.below(4) as usize];
+    let (rank, resumable) = (dice.below(2), dice.below(3) > 0);
+    let share = dice.below(4);
+    daemon.ask("boss", |site| match kind {
+        0 => site.cancel("boss", number),
+        1 => site.drain("boss", &host, "test"),
+        2 => site.undrain("boss", &host),
+        3 => {
+            let mut tree = site.budgets.tree.clone();
+            tree.get_mut("b").expect("b").share = bursar_site::budgets::Share(share * 1_000_000);
+            site.change_budgets("boss", site.budgets.version, tree, None, "they change")
+        }
+        _ => {
+            let text = format!(
+                "workload: {{name: w, gpus: {gpus}, min_runtime: {minutes}m, resumable: {resumable}, rank: {rank}, budget_owner: {budget}, command: [x]}}"
+            );
+            let doc = declare::read_workload(&text).expect("a workload");
+            Ok(site.submit("boss", doc, None)?.body.expect("it is new"))
+        }
+    })
+}
+
+fn assert_safe(daemon: &Alive, acknowledged: &[u64], seed: u64) {
+    let site = daemon.site();
+    for number in acknowledged {
+        assert!(site.work(*number).is_some(), "seed {seed}: workload {number} is lost");
+    }
+    for work in site.works() {
+        for attempt in &work.attempts {
+            if let (Some(eviction), Some(until)) = (&attempt.eviction, attempt.protected_until_ms) {
+                assert!(
+                    !attempt.allocated || eviction.at_ms >= until,
+                    "seed {seed}: workload {} was promised to stay until {until}: {attempt:?}",
+                    work.number
+                );
+            }
+        }
+    }
+}
+
+fn come_to_the_end(
+    world: &World,
+    mut daemon: Alive,
+    acknowledged: &[u64],
+    seen: &mut Seen,
+    seed: u64,
+) {
+    for host in ["h-0", "h-1", "h-2"] {
+        let _ = daemon.ask("boss", |site| site.undrain("boss", host));
+    }
+    let _ = daemon.ask("boss", |site| {
+        let mut tree = site.budgets.tree.clone();
+        tree.get_mut("b").expect("b").share = bursar_site::budgets::Share(1_000_000);
+        site.change_budgets("boss", site.budgets.version, tree, None, "healed")
+    });
+    for _ in 0..20_000 {
+        let wake = daemon.round().expect("nothing fails any more");
+        if daemon.site().works().all(|work| matches!(work.stage, Stage::Ended(_))) {
+            break;
+        }
+        let now = world.lock().now_ms.max(daemon.site().now_ms());
+        let ends: Vec<u64> = {
+            let outside = world.lock();
+            let alive = outside.processes.values().filter(|process| process.ended.is_none());
+            alive.flat_map(|process| [process.starts_at, process.ends_at]).collect()
+        };
+        let next = ends.into_iter().chain(wake).filter(|&at| at > now).min();
+        world.advance(next.unwrap_or(now + 1_000));
+    }
+    assert_safe(&daemon, acknowledged, seed);
+    let mut charged = 0;
+    for work in daemon.site().works() {
+        match work.stage {
+            Stage::Ended(Ending::Completed) => seen.completed += 1,
+            Stage::Ended(Ending::Cancelled) => seen.cancelled += 1,
+            Stage::Ended(_) => {}
+            Stage::Waits | Stage::Live(_) => {
+                panic!("seed {seed}: {work:?} does not come to an end")
+            }
+        }
+        charged += work.charged_gpu_ms();
+        let evicted = work.attempts.iter().filter(|attempt| attempt.eviction.is_some());
+        seen.evictions += evicted.count() as u64;
+    }
+    assert_eq!(u128::from(charged), daemon.site().charged_gpu_ms(), "seed {seed}: rule 12");
+    // One last round lets the engine forget; then what ran and what was journaled must be the same.
+    daemon.round().expect("nothing fails");
+    let outside = world.lock();
+    for (key, process) in &outside.processes {
+        assert!(process.ended.is_some(), "seed {seed}: {key:?} runs on unseen");
+        assert!(outside.forgotten.contains(key), "seed {seed}: {key:?} is not forgotten");
+    }
+    drop(outside);
+    let again = open(world).expect("it opens");
+    let shown = |daemon: &Alive| {
+        let works: Vec<_> = daemon.site().works().collect();
+        format!("{works:?} {:?}", daemon.site().budget_views("boss"))
+    };
+    assert_eq!(
+        shown(&daemon),
+        shown(&again),
+        "seed {seed}: state after recovery is not the replay"
+    );
+}

@@ -1,0 +1,25 @@
+//! A live site: the fold of its journal over the decision core.
+//!
+//! Everything that happens to a site is a [`Record`]; folding the records in order gives the [`Site`], and
+//! nothing else changes it (docs/adr/0008). A request is checked by [`requests`] and becomes a record, which
+//! is journaled, then applied; [`Site::plan`] decides, and what it decided is a record with a hash.
+//!
+//! Absent on purpose: clocks, files, threads and engines. Those are the server's, which drives this as the
+//! simulator drives the core.
+
+pub mod budgets;
+pub mod declare;
+pub mod error;
+pub mod plan;
+pub mod record;
+pub mod requests;
+pub mod site;
+pub mod views;
+pub mod work;
+
+pub use budgets::{BudgetDoc, Budgets};
+pub use error::{Refused, RefusedKind, ReplayError};
+pub use plan::Planned;
+pub use record::{Body, Record};
+pub use site::Site;
+pub use work::{Attempt, Ending, Stage, Work};

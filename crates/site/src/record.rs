@@ -1,0 +1,255 @@
+//! The records of a site's journal. Written by hand and versioned: no type of the core is in them, so
+//! that a journal can be read for as long as there are sites.
+//!
+//! Fields are only ever added, with a default; a change of meaning is a new version of its kind.
+
+use crate::budgets::BudgetDoc;
+use crate::declare::Declared;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of records that this binary writes.
+pub const RECORD_VERSION: u32 = 1;
+
+/// One record: what happened, when and through whom.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its place in the journal, from 1 without gaps.
+    pub seq: u64,
+    /// Milliseconds since the site was created; never less than before.
+    pub at_ms: u64,
+    /// Through whom, where a person or a token asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    /// What happened.
+    pub body: Body,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Body {
+    /// The first record: what the site is.
+    Created(Created),
+    /// The budget tree was changed.
+    BudgetsChanged(BudgetsChanged),
+    /// A workload was accepted.
+    Submitted(Submitted),
+    /// A workload is to end: it leaves the queue, or its attempt is to be stopped.
+    Cancelled {
+        /// The workload.
+        workload: u64,
+    },
+    /// The engine was seen to run an attempt.
+    Started {
+        /// The workload.
+        workload: u64,
+        /// The attempt.
+        attempt: u32,
+    },
+    /// The engine was seen to have ended an attempt.
+    Stopped {
+        /// The workload.
+        workload: u64,
+        /// The attempt.
+        attempt: u32,
+        /// How.
+        outcome: Outcome,
+        /// The exit code, where there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+        /// What more the engine said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+    },
+    /// An attempt saved a checkpoint.
+    Checkpointed {
+        /// The workload.
+        workload: u64,
+        /// The attempt.
+        attempt: u32,
+    },
+    /// A host is to be emptied (rule 9).
+    DrainStarted {
+        /// The host.
+        host: String,
+        /// Why.
+        reason: String,
+    },
+    /// A host is back in service, or its drain is called off.
+    HostUp {
+        /// The host.
+        host: String,
+    },
+    /// A host failed.
+    HostDown {
+        /// The host.
+        host: String,
+        /// How that was noticed.
+        reason: String,
+    },
+    /// What the core decided at this moment was committed.
+    Planned {
+        /// How many decisions.
+        decisions: u32,
+        /// SHA-256 over their canonical text, in hexadecimal.
+        hash: String,
+    },
+    /// A token was issued. Only its hash is kept.
+    TokenIssued(TokenIssued),
+    /// A token is void from now on.
+    TokenRevoked {
+        /// The token.
+        token: String,
+    },
+}
+
+impl Body {
+    /// The kind as it is written.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Created(_) => "created",
+            Self::BudgetsChanged(_) => "budgets_changed",
+            Self::Submitted(_) => "submitted",
+            Self::Cancelled { .. } => "cancelled",
+            Self::Started { .. } => "started",
+            Self::Stopped { .. } => "stopped",
+            Self::Checkpointed { .. } => "checkpointed",
+            Self::DrainStarted { .. } => "drain_started",
+            Self::HostUp { .. } => "host_up",
+            Self::HostDown { .. } => "host_down",
+            Self::Planned { .. } => "planned",
+            Self::TokenIssued(_) => "token_issued",
+            Self::TokenRevoked { .. } => "token_revoked",
+        }
+    }
+}
+
+/// What a site is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Created {
+    /// A name for people.
+    pub name: String,
+    /// The wall clock at moment 0, milliseconds since 1970.
+    pub unix_ms: u64,
+    /// The cluster-wide numbers of the rules.
+    pub settings: SettingsDoc,
+    /// Hosts in the order that placement prefers.
+    pub hosts: Vec<HostDoc>,
+    /// Rates per GPU model in thousandths; a model that is not named has 1000.
+    #[serde(default)]
+    pub rates_milli: BTreeMap<String, u64>,
+}
+
+/// The cluster-wide numbers, as the journal has them. Durations in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsDoc {
+    /// W.
+    pub lookback_ms: u64,
+    /// H.
+    pub horizon_ms: u64,
+    /// How long a preempted workload has at most to save and leave.
+    pub grace_ms: u64,
+    /// The margin of rule 6, in millionths.
+    pub margin_ppm: u64,
+    /// How many reservations may stand.
+    pub reservations: u32,
+    /// A.
+    pub reservation_age_ms: u64,
+    /// The last so many hosts are debug hosts.
+    pub debug_hosts: u32,
+    /// The contract of a workload that declares none. Shown at submit.
+    pub default_min_runtime_ms: u64,
+    /// How long before its protection ends a workload is warned.
+    pub warn_before_ms: u64,
+}
+
+impl Default for SettingsDoc {
+    fn default() -> Self {
+        const MINUTE: u64 = 60_000;
+        Self {
+            lookback_ms: 7 * 24 * 60 * MINUTE,
+            horizon_ms: 8 * 60 * MINUTE,
+            grace_ms: 30_000,
+            margin_ppm: 50_000,
+            reservations: 1,
+            reservation_age_ms: 4 * 60 * MINUTE,
+            debug_hosts: 0,
+            default_min_runtime_ms: 60 * MINUTE,
+            warn_before_ms: 5 * MINUTE,
+        }
+    }
+}
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostDoc {
+    /// Its name.
+    pub name: String,
+    /// How many GPUs it has.
+    pub gpus: u32,
+    /// Their model.
+    pub model: String,
+    /// Its topology domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+}
+
+/// A change set: the whole tree as it is from now on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BudgetsChanged {
+    /// The version that it makes.
+    pub version: u64,
+    /// Why.
+    pub reason: String,
+    /// The tree, by name below the root.
+    pub budgets: BTreeMap<String, BudgetDoc>,
+    /// Who owns the root: may divide all, and operate the cluster.
+    pub owners: Vec<String>,
+}
+
+/// An accepted workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Submitted {
+    /// Its number, unique for the site.
+    pub workload: u64,
+    /// What was declared, with every default filled in.
+    pub declared: Declared,
+    /// The client's key for this submission: the same key gives the same workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
+/// How an attempt ended, as its engine saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It finished its work.
+    Completed,
+    /// It ended with an error.
+    Failed,
+    /// It was stopped because it was cancelled.
+    Cancelled,
+    /// It left after it was told to.
+    Left,
+    /// It was lost with its host, or without a trace.
+    Lost,
+}
+
+/// A token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenIssued {
+    /// Its name: what people see, and revoke.
+    pub token: String,
+    /// Whose it is.
+    pub user: String,
+    /// SHA-256 of the secret, in hexadecimal.
+    pub secret_sha256: String,
+    /// From when on it is void, in milliseconds since the site was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+    /// Whether it may only read.
+    #[serde(default)]
+    pub read_only: bool,
+}

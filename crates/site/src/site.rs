@@ -1,0 +1,555 @@
+//! The site: the fold of its records over the core.
+
+use crate::budgets::Budgets;
+use crate::declare::{Declared, When};
+use crate::error::ReplayError;
+use crate::record::{Body, BudgetsChanged, Created, Outcome, Record, Submitted, TokenIssued};
+use crate::work::{Attempt, Ending, Eviction, Stage, Work};
+use bursar_core::state::End;
+use bursar_core::tree::BudgetNode;
+use bursar_core::{
+    Event, EvictReason, HostIx, HostSpec, ModelIx, Notice, Scheduler, Settings, SpanMs, State,
+    Status, Stop, TimeMs, Tree, WorkloadIx, WorkloadSpec,
+};
+use std::collections::BTreeMap;
+
+/// A live site. Everything in it follows from its records.
+pub struct Site {
+    /// What the site is.
+    pub created: Created,
+    /// The budget tree in force.
+    pub budgets: Budgets,
+    pub(crate) scheduler: Scheduler,
+    /// Models, in the order of the core's indices.
+    pub(crate) models: Vec<String>,
+    /// What one unit of the ledger is worth, in thousandths of a GPU-millisecond at rate 1.
+    rate_step: u64,
+    pub(crate) seq: u64,
+    pub(crate) works: BTreeMap<u64, Work>,
+    /// Which workload a place of the core is.
+    pub(crate) places: BTreeMap<WorkloadIx, u64>,
+    next_number: u64,
+    keys: BTreeMap<(String, String), u64>,
+    pub(crate) tokens: BTreeMap<String, (TokenIssued, bool)>,
+    /// Why hosts drain or are down.
+    pub(crate) host_reasons: BTreeMap<String, String>,
+    /// For each host which of its GPUs an attempt has.
+    gpu_owners: Vec<Vec<Option<u64>>>,
+    /// For each workload who waits for it.
+    dependents: BTreeMap<u64, Vec<u64>>,
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Site {
+    /// The site of a journal's first two records: what it is, and its first budgets.
+    pub fn new(first: &Record, second: &Record) -> Result<Self, ReplayError> {
+        let fault = |record: &Record, what: String| ReplayError { seq: record.seq, what };
+        let Body::Created(created) = &first.body else {
+            return Err(fault(first, "a journal begins with what its site is".into()));
+        };
+        let Body::BudgetsChanged(change) = &second.body else {
+            return Err(fault(second, "after what a site is its first budgets come".into()));
+        };
+        let budgets = budgets_of(change).map_err(|refused| fault(second, refused.message))?;
+        if created.hosts.is_empty() {
+            return Err(fault(first, "a site needs at least one host".into()));
+        }
+        let mut models: Vec<String> = Vec::new();
+        let mut domains: Vec<String> = Vec::new();
+        let place = |names: &mut Vec<String>, name: &str| {
+            names.iter().position(|other| other == name).unwrap_or_else(|| {
+                names.push(name.to_owned());
+                names.len() - 1
+            })
+        };
+        let hosts: Vec<HostSpec> = created
+            .hosts
+            .iter()
+            .map(|host| HostSpec {
+                gpus: host.gpus,
+                model: ModelIx(place(&mut models, &host.model) as u32),
+                domain: place(&mut domains, host.domain.as_deref().unwrap_or("")) as u32,
+            })
+            .collect();
+        let rate = |model: &String| created.rates_milli.get(model).copied().unwrap_or(1000);
+        let rate_step = models.iter().map(rate).fold(0, gcd).max(1);
+        let rates = models.iter().map(|model| rate(model) / rate_step).collect();
+        let given = &created.settings;
+        let settings = Settings {
+            lookback: SpanMs(given.lookback_ms),
+            horizon: SpanMs(given.horizon_ms),
+            grace: SpanMs(given.grace_ms),
+            margin_ppm: given.margin_ppm,
+            reservations: given.reservations,
+            reservation_age: SpanMs(given.reservation_age_ms),
+            debug_hosts: given.debug_hosts,
+        };
+        let tree = Tree::new(nodes(&budgets, rate_step));
+        let state = State::new(settings, &hosts, rates, tree);
+        let policy = bursar_core::BudgetPolicy::new(&state);
+        Ok(Self {
+            created: created.clone(),
+            budgets,
+            scheduler: Scheduler::new(state, Box::new(policy)),
+            gpu_owners: hosts.iter().map(|host| vec![None; host.gpus as usize]).collect(),
+            models,
+            rate_step,
+            seq: second.seq,
+            works: BTreeMap::new(),
+            places: BTreeMap::new(),
+            next_number: 1,
+            keys: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            host_reasons: BTreeMap::new(),
+            dependents: BTreeMap::new(),
+        })
+    }
+
+    /// The latest record that was folded.
+    #[must_use]
+    pub const fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The site's moment, in milliseconds since it was created. Records never go back before it.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.scheduler.state().now().0
+    }
+
+    /// The number that the next workload gets.
+    #[must_use]
+    pub const fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
+    /// A workload.
+    #[must_use]
+    pub fn work(&self, number: u64) -> Option<&Work> {
+        self.works.get(&number)
+    }
+
+    /// All workloads, oldest first.
+    pub fn works(&self) -> impl DoubleEndedIterator<Item = &Work> {
+        self.works.values()
+    }
+
+    /// The workload that a submission with this key made before.
+    #[must_use]
+    pub fn by_key(&self, user: &str, key: &str) -> Option<u64> {
+        self.keys.get(&(user.to_owned(), key.to_owned())).copied()
+    }
+
+    pub(crate) fn host_index(&self, name: &str) -> Option<HostIx> {
+        let at = self.created.hosts.iter().position(|host| host.name == name)?;
+        Some(HostIx(at as u32))
+    }
+
+    pub(crate) fn spec(&self, number: u64, declared: &Declared) -> Result<WorkloadSpec, String> {
+        let span = |ms: Option<u64>| ms.map(SpanMs);
+        let budget = self.budgets.index(&declared.budget);
+        let model = match &declared.gpu_model {
+            None => None,
+            Some(name) => {
+                let at = self.models.iter().position(|model| model == name);
+                let at = at.ok_or_else(|| format!("gpu_model: no host here has '{name}'"))?;
+                Some(ModelIx(at as u32))
+            }
+        };
+        Ok(WorkloadSpec {
+            tie: number,
+            budget: budget.ok_or_else(|| format!("there is no budget '{}'", declared.budget))?,
+            gpus: declared.gpus,
+            shape: declared.shape,
+            model,
+            min_runtime: SpanMs(declared.min_runtime_ms),
+            max_runtime: span(declared.max_runtime_ms),
+            expected_runtime: None,
+            resumable: declared.resumable,
+            rank: declared.rank,
+            checkpoint_interval: span(declared.checkpoint_interval_ms),
+            checkpoint_on_signal: declared.checkpoint_on_signal,
+            grace: Some(SpanMs(declared.grace_ms)),
+            startup: SpanMs::ZERO,
+        })
+    }
+
+    /// Folds one record. What a request could get wrong was refused before it was journaled (see
+    /// [`crate::requests`]), so an error here means a journal that does not fit this binary.
+    pub fn apply(&mut self, record: &Record) -> Result<(), ReplayError> {
+        let fault = |what: String| ReplayError { seq: record.seq, what };
+        if record.seq != self.seq + 1 {
+            return Err(fault(format!("it follows record {}; one is missing", self.seq)));
+        }
+        if record.at_ms < self.now_ms() {
+            return Err(fault(format!(
+                "its moment {} lies before {}",
+                record.at_ms,
+                self.now_ms()
+            )));
+        }
+        let at = TimeMs(record.at_ms);
+        self.fold(at, record).map_err(fault)?;
+        self.seq = record.seq;
+        Ok(())
+    }
+
+    fn fold(&mut self, at: TimeMs, record: &Record) -> Result<(), String> {
+        match &record.body {
+            Body::Created(_) => Err("a site is created once".into()),
+            Body::BudgetsChanged(change) => self.fold_budgets(at, change),
+            Body::Submitted(submitted) => {
+                self.fold_submission(at, submitted, record.actor.as_deref())
+            }
+            Body::Cancelled { workload } => self.fold_cancel(at, *workload),
+            Body::Started { workload, attempt } => {
+                let place = self.place_of(*workload, *attempt)?;
+                self.event(at, Event::Started(place))
+            }
+            Body::Stopped { workload, attempt, outcome, exit_code, detail } => {
+                let place = self.place_of(*workload, *attempt)?;
+                let latest = self.latest_mut(*workload)?;
+                latest.outcome = Some(*outcome);
+                latest.exit_code = *exit_code;
+                latest.detail.clone_from(detail);
+                self.event(at, Event::Stopped(place, stop_of(*outcome)))
+            }
+            Body::Checkpointed { workload, attempt } => {
+                self.place_of(*workload, *attempt)?;
+                self.latest_mut(*workload)?.checkpoint_ms = Some(at.0);
+                Ok(())
+            }
+            Body::DrainStarted { host, reason } => {
+                self.host_reasons.insert(host.clone(), reason.clone());
+                let host = self.known_host(host)?;
+                self.event(at, Event::DrainRequested(host))
+            }
+            Body::HostDown { host, reason } => {
+                self.host_reasons.insert(host.clone(), reason.clone());
+                let host = self.known_host(host)?;
+                self.event(at, Event::HostFailed(host))
+            }
+            Body::HostUp { host } => {
+                self.host_reasons.remove(host);
+                let host = self.known_host(host)?;
+                self.event(at, Event::HostRepaired(host))
+            }
+            Body::Planned { decisions, hash } => {
+                let planned = self.plan(at.0);
+                if (planned.decisions, &planned.hash) == (*decisions, hash) {
+                    return Ok(());
+                }
+                let first = planned.text.lines().next().unwrap_or("nothing");
+                Err(format!(
+                    "this binary decides otherwise: {} decisions here, {decisions} in the journal; the first here is: {first}",
+                    planned.decisions
+                ))
+            }
+            Body::TokenIssued(token) => {
+                self.tokens.insert(token.token.clone(), (token.clone(), true));
+                Ok(())
+            }
+            Body::TokenRevoked { token } => {
+                let found = self.tokens.get_mut(token);
+                found.ok_or_else(|| format!("there is no token '{token}'"))?.1 = false;
+                Ok(())
+            }
+        }
+    }
+
+    fn known_host(&self, name: &str) -> Result<HostIx, String> {
+        self.host_index(name).ok_or_else(|| format!("there is no host '{name}'"))
+    }
+
+    fn event(&mut self, at: TimeMs, event: Event) -> Result<(), String> {
+        let result = self.scheduler.apply(at, event).map_err(|refusal| refusal.to_string());
+        self.take_notices(at);
+        result.map(|_| ())
+    }
+
+    fn fold_budgets(&mut self, at: TimeMs, change: &BudgetsChanged) -> Result<(), String> {
+        let budgets = budgets_of(change).map_err(|refused| refused.message)?;
+        self.event(at, Event::TreeChanged(nodes(&budgets, self.rate_step)))?;
+        self.budgets = budgets;
+        Ok(())
+    }
+
+    fn fold_submission(
+        &mut self,
+        at: TimeMs,
+        submitted: &Submitted,
+        actor: Option<&str>,
+    ) -> Result<(), String> {
+        let number = submitted.workload;
+        if number < self.next_number {
+            return Err(format!("workload {number} exists already"));
+        }
+        self.next_number = number + 1;
+        if let (Some(key), Some(actor)) = (&submitted.idempotency_key, actor) {
+            self.keys.insert((actor.to_owned(), key.clone()), number);
+        }
+        for after in &submitted.declared.after {
+            self.dependents.entry(after.workload).or_default().push(number);
+        }
+        self.works.insert(
+            number,
+            Work {
+                number,
+                declared: submitted.declared.clone(),
+                submitted_ms: at.0,
+                stage: Stage::Waits,
+                attempts: Vec::new(),
+                cancelled: false,
+            },
+        );
+        self.release(at, number)
+    }
+
+    /// A workload enters the queue once all that it waits for have ended as they must; if one has not, it ends
+    /// itself.
+    fn release(&mut self, at: TimeMs, number: u64) -> Result<(), String> {
+        let work = &self.works[&number];
+        if work.stage != Stage::Waits {
+            return Ok(());
+        }
+        let mut waits = false;
+        for after in &work.declared.after {
+            match self.works.get(&after.workload).map(|work| work.stage) {
+                Some(Stage::Ended(Ending::Completed)) => {}
+                Some(Stage::Ended(_)) if after.when == When::Any => {}
+                Some(Stage::Ended(_)) | None => return self.end(at, number, Ending::Unreachable),
+                Some(Stage::Waits | Stage::Live(_)) => waits = true,
+            }
+        }
+        if waits {
+            return Ok(());
+        }
+        let spec = self.spec(number, &work.declared)?;
+        let result = self.scheduler.apply(at, Event::Submitted(Box::new(spec)));
+        let place = result.map_err(|refusal| refusal.to_string())?.expect("a place");
+        self.works.get_mut(&number).expect("it was just there").stage = Stage::Live(place);
+        self.places.insert(place, number);
+        self.take_notices(at);
+        Ok(())
+    }
+
+    fn end(&mut self, at: TimeMs, number: u64, ending: Ending) -> Result<(), String> {
+        let work = self.works.get_mut(&number).expect("a workload that ends exists");
+        work.stage = Stage::Ended(ending);
+        for dependent in self.dependents.remove(&number).unwrap_or_default() {
+            self.release(at, dependent)?;
+        }
+        Ok(())
+    }
+
+    fn fold_cancel(&mut self, at: TimeMs, number: u64) -> Result<(), String> {
+        let work = self.works.get_mut(&number).ok_or_else(|| format!("no workload {number}"))?;
+        work.cancelled = true;
+        match work.stage {
+            Stage::Waits => self.end(at, number, Ending::Cancelled),
+            Stage::Ended(_) => Err(format!("workload {number} has ended")),
+            Stage::Live(place) => match self.scheduler.state().workload(place).status {
+                // An attempt that its engine may know of is stopped first.
+                Status::Starting | Status::Running | Status::Preempting => Ok(()),
+                Status::Queued | Status::Held | Status::Ended => {
+                    self.event(at, Event::Cancelled(place))
+                }
+            },
+        }
+    }
+
+    /// The place of a workload whose latest attempt is this one.
+    fn place_of(&self, number: u64, attempt: u32) -> Result<WorkloadIx, String> {
+        let work = self.works.get(&number).ok_or_else(|| format!("no workload {number}"))?;
+        let Stage::Live(place) = work.stage else {
+            return Err(format!("workload {number} is not live"));
+        };
+        match work.latest() {
+            Some(latest) if latest.number == attempt && latest.ended_ms.is_none() => Ok(place),
+            _ => Err(format!("workload {number} has no attempt {attempt} that could change")),
+        }
+    }
+
+    fn latest_mut(&mut self, number: u64) -> Result<&mut Attempt, String> {
+        let work = self.works.get_mut(&number).ok_or_else(|| format!("no workload {number}"))?;
+        work.attempts.last_mut().ok_or_else(|| format!("workload {number} has no attempt"))
+    }
+
+    /// Reads what changed in the core into the site's own books.
+    pub(crate) fn take_notices(&mut self, at: TimeMs) {
+        let notices = self.scheduler.state().notices().to_vec();
+        let mut ended = Vec::new();
+        for notice in notices {
+            match notice {
+                Notice::Started(place) => {
+                    let until = self.scheduler.state().workload(place).protected_until;
+                    if let Some(attempt) = self.attempt_at(place) {
+                        attempt.started_ms = Some(at.0);
+                        attempt.protected_until_ms = Some(until.0);
+                    }
+                }
+                Notice::Preempted(place) => self.note_eviction(at, place),
+                Notice::Stopped(place, stop) => self.note_stopped(at, place, stop),
+                Notice::Released(place) => self.note_released(at, place),
+                Notice::Ended(place, end) => {
+                    if let Some(number) = self.places.remove(&place) {
+                        ended.push((number, ending_of(end)));
+                    }
+                }
+                Notice::Submitted(_)
+                | Notice::Dequeued(_)
+                | Notice::Requeued(_)
+                | Notice::ProtectionEnded(_)
+                | Notice::Reserved(_)
+                | Notice::Unreserved(_)
+                | Notice::HostDown(_)
+                | Notice::HostUp(_)
+                | Notice::DrainStarted(_)
+                | Notice::Drained(_)
+                | Notice::SharesChanged => {}
+            }
+        }
+        self.scheduler.clear_notices();
+        for (number, ending) in ended {
+            // What follows was accepted when it was submitted; a refusal now would be ours.
+            let released = self.end(at, number, ending);
+            debug_assert!(released.is_ok(), "{released:?}");
+        }
+    }
+
+    fn attempt_at(&mut self, place: WorkloadIx) -> Option<&mut Attempt> {
+        let number = self.places.get(&place)?;
+        self.works.get_mut(number)?.attempts.last_mut()
+    }
+
+    fn note_eviction(&mut self, at: TimeMs, place: WorkloadIx) {
+        let core = self.scheduler.state().workload(place);
+        let Some(reason) = core.evict_reason else { return };
+        let (side, against) = match reason {
+            EvictReason::Swap { side, against, ratio_after, ratio_against, .. } => (
+                Some((self.budgets.path(side).to_owned(), ratio_after.to_string())),
+                Some((self.budgets.path(against).to_owned(), ratio_against.to_string())),
+            ),
+            _ => (None, None),
+        };
+        let eviction = Eviction {
+            at_ms: at.0,
+            leave_by_ms: core.leave_by.0,
+            by: reason.by().and_then(|by| self.places.get(&by).copied()),
+            rule: reason.rule(),
+            reason: reason.to_string(),
+            side,
+            against,
+        };
+        if let Some(attempt) = self.attempt_at(place) {
+            attempt.eviction = Some(eviction);
+        }
+    }
+
+    fn note_stopped(&mut self, at: TimeMs, place: WorkloadIx, stop: Stop) {
+        let Some(&number) = self.places.get(&place) else { return };
+        let work = self.works.get_mut(&number).expect("a place is a workload's");
+        let (resumable, on_signal) = (work.declared.resumable, work.declared.checkpoint_on_signal);
+        if let Some(attempt) = work.attempts.last_mut() {
+            if attempt.outcome.is_none() && stop == Stop::HostFailed {
+                attempt.outcome = Some(Outcome::Lost);
+            }
+            attempt.close(at.0, resumable, on_signal);
+        }
+        self.free_gpus(number);
+    }
+
+    /// A start that the engine was told of will not come, as its host failed.
+    fn note_released(&mut self, at: TimeMs, place: WorkloadIx) {
+        let Some(&number) = self.places.get(&place) else { return };
+        let work = self.works.get_mut(&number).expect("a place is a workload's");
+        let open = work.attempts.last_mut().filter(|attempt| attempt.ended_ms.is_none());
+        if let Some(attempt) = open {
+            attempt.outcome.get_or_insert(Outcome::Lost);
+            attempt.ended_ms = Some(at.0);
+            self.free_gpus(number);
+        }
+    }
+
+    fn free_gpus(&mut self, number: u64) {
+        for owner in self.gpu_owners.iter_mut().flatten() {
+            if *owner == Some(number) {
+                *owner = None;
+            }
+        }
+    }
+
+    /// The engine is to be told of a start: a new attempt, with GPUs of its own.
+    pub(crate) fn open_attempt(&mut self, at: TimeMs, place: WorkloadIx) {
+        let core = self.scheduler.state().workload(place);
+        let number = self.places[&place];
+        let reason = core.start_reason;
+        let mut placement = Vec::new();
+        for &(host, gpus) in &core.placement {
+            let owners = &mut self.gpu_owners[host.at()];
+            let free = (0..owners.len()).filter(|&gpu| owners[gpu].is_none());
+            let taken: Vec<usize> = free.take(gpus as usize).collect();
+            assert_eq!(taken.len(), gpus as usize, "the core gives away idle GPUs only");
+            for &gpu in &taken {
+                owners[gpu] = Some(number);
+            }
+            let name = self.created.hosts[host.at()].name.clone();
+            placement.push((name, taken.into_iter().map(|gpu| gpu as u32).collect()));
+        }
+        let attempt = Attempt {
+            number: core.attempt,
+            allocated: core.allocated,
+            decided_ms: core.decided.0.min(at.0),
+            started_ms: None,
+            protected_until_ms: None,
+            ended_ms: None,
+            placement,
+            rule: reason.map_or(0, |reason| reason.rule()),
+            reason: reason.map(|reason| reason.to_string()).unwrap_or_default(),
+            eviction: None,
+            checkpoint_ms: None,
+            outcome: None,
+            exit_code: None,
+            detail: None,
+            charged_gpu_ms: 0,
+            lost_gpu_ms: 0,
+        };
+        self.works.get_mut(&number).expect("a place is a workload's").attempts.push(attempt);
+    }
+
+    /// The core's name for a place, for canonical texts.
+    pub(crate) fn number_at(&self, place: WorkloadIx) -> u64 {
+        self.places.get(&place).copied().unwrap_or(0)
+    }
+}
+
+fn budgets_of(change: &BudgetsChanged) -> Result<Budgets, crate::error::Refused> {
+    Budgets::new(change.version, change.budgets.clone(), change.owners.clone())
+}
+
+fn nodes(budgets: &Budgets, rate_step: u64) -> Vec<BudgetNode> {
+    budgets.nodes(3_600_000 * 1_000 / u128::from(rate_step))
+}
+
+const fn stop_of(outcome: Outcome) -> Stop {
+    match outcome {
+        Outcome::Completed => Stop::Completed,
+        Outcome::Failed => Stop::Failed,
+        Outcome::Cancelled => Stop::Cancelled,
+        Outcome::Left => Stop::Left,
+        Outcome::Lost => Stop::HostFailed,
+    }
+}
+
+const fn ending_of(end: End) -> Ending {
+    match end {
+        End::Completed => Ending::Completed,
+        End::Failed => Ending::Failed,
+        End::Cancelled => Ending::Cancelled,
+        End::Terminated => Ending::Terminated,
+        End::HostFailed => Ending::HostFailed,
+    }
+}

@@ -1,0 +1,353 @@
+//! What people and engines are shown: read from the site, never changed.
+
+use crate::site::Site;
+use crate::work::{Attempt, Ending, Stage, Work};
+use bursar_core::{HostState, Status, TimeMs, WaitReason, WorkloadIx};
+use serde::Serialize;
+
+/// Where a workload stands, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Waits for other workloads to end.
+    Waiting,
+    /// In the queue.
+    Queued,
+    /// Its GPUs are held until the work on them has left.
+    Held,
+    /// The engine was told to start it.
+    Starting,
+    /// Runs and cannot be preempted.
+    Protected,
+    /// Runs and may be preempted.
+    Interruptible,
+    /// Was told to leave.
+    Preempting,
+    /// Has ended for good.
+    Ended,
+}
+
+/// What a waiting workload waits for (rule 11). Moments in milliseconds since the site was created.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Why {
+    /// The rule.
+    pub rule: u8,
+    /// A sentence without moments.
+    pub text: String,
+    /// By when it starts, if that can be promised.
+    pub until_ms: Option<u64>,
+    /// The usage ratio of its budget.
+    pub usage_ratio: Option<String>,
+    /// Allocated requests that come before it.
+    pub ahead: Option<u32>,
+    /// GPUs that it may take now, wherever they are.
+    pub takeable_gpus: Option<u32>,
+}
+
+/// A budget and how it stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BudgetView {
+    /// Its path; empty for the root.
+    pub path: String,
+    /// Its weight among its siblings.
+    pub share: f64,
+    /// Its fraction of everything, for display.
+    pub fraction: f64,
+    /// Its usage ratio, with four decimals.
+    pub usage_ratio: String,
+    /// GPU-milliseconds charged within the lookback.
+    pub charged_gpu_ms: u128,
+    /// GPU-milliseconds that its contracts still protect.
+    pub protected_gpu_ms: u128,
+    /// GPU-milliseconds that it is allocated over lookback and horizon.
+    pub allocated_gpu_ms: u128,
+    /// GPUs that it is charged for now.
+    pub running_gpus: u64,
+    /// Workloads that wait.
+    pub waiting: u32,
+    /// Its hard limit, in GPU-hours.
+    pub limit_gpu_hours: Option<f64>,
+    /// Who owns it.
+    pub owners: Vec<String>,
+    /// Who may submit to it.
+    pub members: Vec<String>,
+}
+
+/// A host and what is on it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostView {
+    /// Its name.
+    pub name: String,
+    /// Its GPU model.
+    pub model: String,
+    /// How many GPUs it has.
+    pub gpus: u32,
+    /// How many run something.
+    pub used: u32,
+    /// `up`, `draining`, `drained` or `down`.
+    pub state: &'static str,
+    /// Why it drains or is down.
+    pub reason: Option<String>,
+    /// By when it would be empty if it were drained now: the last protection on it ends, plus grace.
+    pub empty_by_ms: u64,
+    /// The workloads on it.
+    pub workloads: Vec<u64>,
+}
+
+/// What the engine should be doing about an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wanted {
+    /// It should run: start it if it does not.
+    Run,
+    /// It should save and leave, and be gone by then (milliseconds since the site was created).
+    Leave {
+        /// When its grace ends.
+        by_ms: u64,
+    },
+    /// It should be stopped at once.
+    Stop {
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+impl Site {
+    /// Where a workload stands.
+    #[must_use]
+    pub fn standing(&self, work: &Work) -> Standing {
+        match work.stage {
+            Stage::Waits => Standing::Waiting,
+            Stage::Ended(_) => Standing::Ended,
+            Stage::Live(place) => {
+                let core = self.scheduler.state().workload(place);
+                match core.status {
+                    Status::Queued => Standing::Queued,
+                    Status::Held => Standing::Held,
+                    Status::Starting => Standing::Starting,
+                    Status::Running if core.protected => Standing::Protected,
+                    Status::Running => Standing::Interruptible,
+                    Status::Preempting => Standing::Preempting,
+                    Status::Ended => Standing::Ended,
+                }
+            }
+        }
+    }
+
+    /// What a workload waits for; none if it does not wait for GPUs.
+    #[must_use]
+    pub fn why(&self, work: &Work) -> Option<Why> {
+        let Stage::Live(place) = work.stage else { return None };
+        let status = self.scheduler.state().workload(place).status;
+        if !matches!(status, Status::Queued | Status::Held) {
+            return None;
+        }
+        let reason = self.scheduler.why(place);
+        let until_ms = until_of(&reason).map(|until| until.0);
+        let mut why = Why {
+            rule: reason.rule(),
+            text: String::new(),
+            until_ms,
+            usage_ratio: None,
+            ahead: None,
+            takeable_gpus: None,
+        };
+        why.text = match reason {
+            WaitReason::Reserved { .. } => "hosts are reserved for it".into(),
+            WaitReason::Grace { .. } => "its GPUs are held; the work on them is leaving".into(),
+            WaitReason::Order { ratio, ahead, takeable_gpus, .. } => {
+                why.usage_ratio = Some(ratio.to_string());
+                why.ahead = Some(ahead);
+                why.takeable_gpus = Some(takeable_gpus);
+                let gpus = work.declared.gpus;
+                let first = match ahead {
+                    0 => "it is next in the order".to_owned(),
+                    1 => "1 allocated request comes before it".to_owned(),
+                    _ => format!("{ahead} allocated requests come before it"),
+                };
+                format!(
+                    "{first} (usage ratio of {} is {ratio}); of the {gpus} GPUs it asks for it may take {} now, not where they fit",
+                    work.declared.budget,
+                    takeable_gpus.min(gpus)
+                )
+            }
+            WaitReason::Idle { idle_gpus } => {
+                format!(
+                    "it is unallocated and waits for idle GPUs; {idle_gpus} are idle, not where it fits"
+                )
+            }
+            WaitReason::BacksOff { .. } => {
+                "it is unallocated, was preempted repeatedly and backs off".into()
+            }
+            WaitReason::Compared(policy) => format!("it waits by policy {policy}"),
+        };
+        Some(why)
+    }
+
+    /// Budgets that a person may see, root first.
+    #[must_use]
+    pub fn budget_views(&self, user: &str) -> Vec<BudgetView> {
+        let state = self.scheduler.state();
+        let now = state.now();
+        let mut waiting = vec![0u32; state.tree.len()];
+        let mut running = vec![0u64; state.tree.len()];
+        for place in self.places.keys() {
+            let core = state.workload(*place);
+            for node in state.tree.path(core.spec.budget) {
+                match core.status {
+                    Status::Queued | Status::Held => waiting[node.at()] += 1,
+                    _ if core.allocated => running[node.at()] += u64::from(core.spec.gpus),
+                    _ => {}
+                }
+            }
+        }
+        let visible = |path: &str| {
+            self.budgets.is_root_owner(user)
+                || self.budgets.is_member(user, path)
+                || self.budgets.paths().any(|below| {
+                    below.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
+                        && self.budgets.is_member(user, below)
+                })
+        };
+        (0..state.tree.len())
+            .map(|at| bursar_core::BudgetIx(at as u32))
+            .filter(|&node| node.at() == 0 || visible(self.budgets.path(node)))
+            .map(|node| {
+                let path = self.budgets.path(node);
+                let doc = self.budgets.get(path);
+                let account = state.ledger.account(node);
+                BudgetView {
+                    path: path.to_owned(),
+                    share: doc.map_or(1.0, |doc| doc.share.0 as f64 / 1e6),
+                    fraction: state.tree.fraction(node) as f64 / (1u64 << 32) as f64,
+                    usage_ratio: state.ledger.usage_ratio(node, now).to_string(),
+                    charged_gpu_ms: account.charged.sum(now),
+                    protected_gpu_ms: state.ledger.committed_units(node, now),
+                    allocated_gpu_ms: state.ledger.allocated(node, now) >> 32,
+                    running_gpus: running[node.at()],
+                    waiting: waiting[node.at()],
+                    limit_gpu_hours: doc.and_then(|doc| doc.limit),
+                    owners: doc.map_or_else(|| self.budgets.owners.clone(), |d| d.owners.clone()),
+                    members: doc.map_or_else(Vec::new, |doc| doc.members.clone()),
+                }
+            })
+            .collect()
+    }
+
+    /// All hosts.
+    #[must_use]
+    pub fn host_views(&self) -> Vec<HostView> {
+        let state = self.scheduler.state();
+        let view = |(doc, host): (&crate::record::HostDoc, &bursar_core::cluster::Host)| {
+            let last = host.runs.iter().map(|&(place, _)| {
+                let core = state.workload(place);
+                if core.status == Status::Preempting {
+                    core.leave_by
+                } else {
+                    core.protected_until.max(state.now()) + state.settings.grace
+                }
+            });
+            HostView {
+                name: doc.name.clone(),
+                model: doc.model.clone(),
+                gpus: doc.gpus,
+                used: host.used,
+                state: match host.state {
+                    HostState::Up => "up",
+                    HostState::Draining => "draining",
+                    HostState::Drained => "drained",
+                    HostState::Down => "down",
+                },
+                reason: self.host_reasons.get(&doc.name).cloned(),
+                empty_by_ms: last.fold(state.now(), TimeMs::max).0,
+                workloads: host.runs.iter().map(|&(place, _)| self.number_at(place)).collect(),
+            }
+        };
+        self.created.hosts.iter().zip(state.cluster.hosts()).map(view).collect()
+    }
+
+    /// What the engine should be doing: every attempt that is not known to have ended.
+    pub fn wanted(&self) -> impl Iterator<Item = (&Work, &Attempt, Wanted)> {
+        self.places.iter().filter_map(|(&place, number)| {
+            let work = self.works.get(number)?;
+            let attempt = work.latest().filter(|attempt| attempt.ended_ms.is_none())?;
+            let wanted = self.wanted_of(work, place, attempt)?;
+            Some((work, attempt, wanted))
+        })
+    }
+
+    fn wanted_of(&self, work: &Work, place: WorkloadIx, attempt: &Attempt) -> Option<Wanted> {
+        let state = self.scheduler.state();
+        let core = state.workload(place);
+        let too_old = || {
+            let age = attempt.started_ms.map(|started| state.now().0.saturating_sub(started));
+            work.declared.max_runtime_ms.zip(age).is_some_and(|(max, age)| age >= max)
+        };
+        match core.status {
+            Status::Starting | Status::Running | Status::Preempting if work.cancelled => {
+                Some(Wanted::Stop { reason: "cancelled" })
+            }
+            Status::Running | Status::Preempting if too_old() => {
+                Some(Wanted::Stop { reason: "max_runtime" })
+            }
+            Status::Starting | Status::Running => Some(Wanted::Run),
+            Status::Preempting => Some(Wanted::Leave { by_ms: core.leave_by.0 }),
+            Status::Queued | Status::Held | Status::Ended => None,
+        }
+    }
+
+    /// The next moment at which an attempt is to be warned or has reached its max_runtime.
+    #[must_use]
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        let state = self.scheduler.state();
+        let deadlines = self.wanted().flat_map(|(work, attempt, wanted)| {
+            let ages = attempt.started_ms.zip(work.declared.max_runtime_ms);
+            let leave = match wanted {
+                Wanted::Leave { by_ms } => Some(by_ms),
+                Wanted::Run | Wanted::Stop { .. } => None,
+            };
+            let warn = attempt
+                .protected_until_ms
+                .filter(|_| attempt.allocated)
+                .map(|until| until.saturating_sub(self.created.settings.warn_before_ms));
+            [ages.map(|(started, max)| started + max), leave, warn]
+        });
+        deadlines.flatten().filter(|&at| at > state.now().0).min()
+    }
+
+    /// GPU-milliseconds at the ledger's rate unit that all budgets were ever charged.
+    #[must_use]
+    pub fn charged_gpu_ms(&self) -> u128 {
+        let state = self.scheduler.state();
+        state.ledger.account(bursar_core::BudgetIx(0)).charged.total(state.now())
+    }
+
+    /// GPU-milliseconds of an attempt that are charged so far.
+    #[must_use]
+    pub fn charged_so_far(&self, attempt: &Attempt) -> u64 {
+        match (attempt.ended_ms, attempt.started_ms) {
+            (None, Some(started)) if attempt.allocated => {
+                attempt.gpus() * self.now_ms().saturating_sub(started)
+            }
+            _ => attempt.charged_gpu_ms,
+        }
+    }
+
+    /// How a workload ended, if it has.
+    #[must_use]
+    pub fn ending(&self, work: &Work) -> Option<Ending> {
+        match work.stage {
+            Stage::Ended(ending) => Some(ending),
+            Stage::Waits | Stage::Live(_) => None,
+        }
+    }
+}
+
+pub(crate) fn until_of(reason: &WaitReason) -> Option<TimeMs> {
+    match reason {
+        WaitReason::Reserved { until }
+        | WaitReason::Grace { until }
+        | WaitReason::BacksOff { until } => Some(*until),
+        WaitReason::Order { until, .. } => *until,
+        WaitReason::Idle { .. } | WaitReason::Compared(_) => None,
+    }
+}

@@ -1,0 +1,153 @@
+//! A workload of a site: what was declared, its attempts, and what became of them.
+
+use crate::declare::Declared;
+use crate::record::Outcome;
+use bursar_core::WorkloadIx;
+use serde::Serialize;
+
+/// A workload.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Its number.
+    pub number: u64,
+    /// What was declared.
+    pub declared: Declared,
+    /// When it was submitted, in milliseconds since the site was created.
+    pub submitted_ms: u64,
+    /// Where it stands.
+    pub stage: Stage,
+    /// Its attempts, oldest first.
+    pub attempts: Vec<Attempt>,
+    /// Whether somebody asked for its end.
+    pub cancelled: bool,
+}
+
+/// Where a workload stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Waits for other workloads to end; not in the queue yet.
+    Waits,
+    /// In the core's hands.
+    Live(WorkloadIx),
+    /// Has ended for good.
+    Ended(Ending),
+}
+
+/// How a workload ended for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// It finished its work.
+    Completed,
+    /// It ended with an error.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// It was preempted and cannot be resumed.
+    Terminated,
+    /// A host of it failed and it cannot be resumed.
+    HostFailed,
+    /// A workload that it waited for did not end as it had to.
+    Unreachable,
+}
+
+/// One attempt. Moments in milliseconds since the site was created.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Attempt {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Whether it is charged (rule 1).
+    pub allocated: bool,
+    /// When its start was decided.
+    pub decided_ms: u64,
+    /// When the engine was seen to run it.
+    pub started_ms: Option<u64>,
+    /// Until when it is protected; its start for unallocated attempts.
+    pub protected_until_ms: Option<u64>,
+    /// When it was seen to have ended.
+    pub ended_ms: Option<u64>,
+    /// Where: hosts and the numbers of the GPUs on each.
+    pub placement: Vec<(String, Vec<u32>)>,
+    /// The rule by which it started.
+    pub rule: u8,
+    /// Why it started.
+    pub reason: String,
+    /// Why it was told to leave, if it was.
+    pub eviction: Option<Eviction>,
+    /// When it last saved, as far as it said.
+    pub checkpoint_ms: Option<u64>,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// The exit code, where there is one.
+    pub exit_code: Option<i32>,
+    /// What more the engine said.
+    pub detail: Option<String>,
+    /// What it was charged: GPU-milliseconds, not times the rate.
+    pub charged_gpu_ms: u64,
+    /// What of it was lost: since it last saved, or all.
+    pub lost_gpu_ms: u64,
+}
+
+/// Why an attempt was told to leave.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Eviction {
+    /// When.
+    pub at_ms: u64,
+    /// By when it must be gone.
+    pub leave_by_ms: u64,
+    /// For which workload, if for one.
+    pub by: Option<u64>,
+    /// The rule.
+    pub rule: u8,
+    /// The reason, with the numbers that were compared.
+    pub reason: String,
+    /// The beneficiary's side of the tree and its usage ratio after the swap (rule 6).
+    pub side: Option<(String, String)>,
+    /// The own side and its usage ratio.
+    pub against: Option<(String, String)>,
+}
+
+impl Work {
+    /// The attempt that runs, starts or ended last.
+    #[must_use]
+    pub fn latest(&self) -> Option<&Attempt> {
+        self.attempts.last()
+    }
+
+    /// GPU-milliseconds charged so far for attempts that have ended.
+    #[must_use]
+    pub fn charged_gpu_ms(&self) -> u64 {
+        self.attempts.iter().map(|attempt| attempt.charged_gpu_ms).sum()
+    }
+}
+
+impl Attempt {
+    /// GPUs of the attempt.
+    #[must_use]
+    pub fn gpus(&self) -> u64 {
+        self.placement.iter().map(|(_, gpus)| gpus.len() as u64).sum()
+    }
+
+    pub(crate) fn close(&mut self, at_ms: u64, resumable: bool, saves_on_signal: bool) {
+        self.ended_ms = Some(at_ms);
+        let Some(started) = self.started_ms else { return };
+        let gpus = self.gpus();
+        if self.allocated {
+            self.charged_gpu_ms = gpus * (at_ms - started);
+        }
+        let is_lost = match self.outcome {
+            Some(Outcome::Left | Outcome::Lost) => true,
+            Some(Outcome::Completed | Outcome::Failed | Outcome::Cancelled) | None => false,
+        };
+        if is_lost {
+            let saved = if !resumable {
+                started
+            } else if self.outcome == Some(Outcome::Left) && saves_on_signal {
+                at_ms
+            } else {
+                self.checkpoint_ms.unwrap_or(started).clamp(started, at_ms)
+            };
+            self.lost_gpu_ms = gpus * (at_ms - saved);
+        }
+    }
+}
