@@ -170,6 +170,38 @@ impl World {
         self.budgets.iter().filter(is_leaf).collect()
     }
 
+    /// A contract that no hosts but the debug hosts could hold would be refused: it asks for less, or for none.
+    fn within_reach(
+        &self,
+        model: Option<&'static str>,
+        gpus: u64,
+        shape: Option<(u64, u64)>,
+        min_runtime: u64,
+    ) -> (u64, Option<(u64, u64)>, u64) {
+        let of_model = |host: &&Host| model.is_none_or(|model| host.model == model);
+        let host_max = self.hosts.iter().filter(of_model).map(|host| host.gpus).max();
+        let ordinary = &self.hosts[..self.hosts.len() - self.settings.debug_hosts as usize];
+        let pools = ordinary.iter().filter(of_model).map(|pool| {
+            let same = |host: &&Host| (host.gpus, host.model) == (pool.gpus, pool.model);
+            (pool.gpus, ordinary.iter().filter(same).count() as u64)
+        });
+        let pools: Vec<(u64, u64)> = pools.collect();
+        let single = pools.iter().map(|&(each, _)| each).max();
+        let (Some(host_max), Some(single), true) = (host_max, single, min_runtime > 0) else {
+            return (gpus, shape, if single.is_none() { 0 } else { min_runtime });
+        };
+        if let Some((hosts, each)) = shape {
+            let fits = pools.iter().any(|&(size, count)| size >= each && count >= hosts);
+            return if fits { (gpus, shape, min_runtime) } else { (gpus, shape, 0) };
+        }
+        let most = if gpus <= host_max {
+            single
+        } else {
+            pools.iter().map(|&(each, count)| each * count).max().unwrap_or(single)
+        };
+        (gpus.min(most), None, min_runtime)
+    }
+
     fn draw_work(&self, dice: &mut Dice, mood: &Mood, number: u64) -> Work {
         let settings = &self.settings;
         let grained = |seconds: u64| (seconds / mood.grain * mood.grain).max(mood.grain);
@@ -203,6 +235,7 @@ impl World {
             3 => dice.range(1, 900).min(settings.horizon),
             _ => grained(dice.range(1, settings.horizon)).min(settings.horizon),
         };
+        let (gpus, shape, min_runtime) = self.within_reach(model, gpus, shape, min_runtime);
         let runtime = match dice.range(0, 9) {
             0 => dice.pick(&[1, 1, 2, 90, 120]),
             1 => min_runtime.max(1),
