@@ -1,8 +1,6 @@
 //! A history in whatever format it seems to have, plain or packed.
 
-#[path = "sound.rs"]
-mod sound;
-
+use crate::sound;
 use bursar_trace::{ReadOptions, read};
 use flate2::Compression;
 use flate2::write::GzEncoder;

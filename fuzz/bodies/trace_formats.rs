@@ -3,9 +3,7 @@
 //! Both are digits in the seeds: format `1` to `6` and `0` as in `Format::ALL`, and the way a sum of 1 (leave
 //! out broken rows), 2 (CPUs as GPUs) and 4 (the first line has the names of the columns).
 
-#[path = "sound.rs"]
-mod sound;
-
+use crate::sound;
 use bursar_trace::{Format, ReadOptions, Unit, read};
 
 pub(crate) fn run(data: &[u8]) {

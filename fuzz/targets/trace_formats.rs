@@ -3,5 +3,7 @@
 
 #[path = "../bodies/trace_formats.rs"]
 mod body;
+#[path = "../bodies/sound.rs"]
+mod sound;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| body::run(data));

@@ -3,15 +3,12 @@
 //! Fuzzing itself needs a nightly compiler (`scripts/fuzz.sh`). This finds nothing new; it keeps the bodies
 //! compiling, and keeps mended what was once found and put among the seeds.
 
-#![expect(
-    clippy::duplicate_mod,
-    reason = "each body is a program of its own in fuzz/, with the same helpers"
-)]
-
 #[path = "../../../fuzz/bodies/event_logs.rs"]
 mod event_logs;
 #[path = "../../../fuzz/bodies/scenarios.rs"]
 mod scenarios;
+#[path = "../../../fuzz/bodies/sound.rs"]
+mod sound;
 #[path = "../../../fuzz/bodies/trace_detected.rs"]
 mod trace_detected;
 #[path = "../../../fuzz/bodies/trace_formats.rs"]
