@@ -80,9 +80,19 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         Ok(Self { site, journal, engine, clock, options, unplanned: true, astray: false })
     }
 
-    /// The site as it is.
+    /// The site as it was folded last. Where a journal may have failed since, ask for [`Self::current`].
     pub const fn site(&self) -> &Site {
         &self.site
+    }
+
+    /// The site as the journal has it: folded anew if the last append failed and may have been written all the
+    /// same, or if a plan could not be.
+    ///
+    /// # Errors
+    /// If the journal cannot be read or folded.
+    pub fn current(&mut self) -> Result<&Site, Failure> {
+        self.find_the_way()?;
+        Ok(&self.site)
     }
 
     /// The clock.
@@ -119,11 +129,25 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         actor: &str,
         request: impl FnOnce(&Site) -> Result<Body, Refused>,
     ) -> Result<Record, Failure> {
-        self.find_the_way()?;
-        let body = request(&self.site)?;
+        let (record, ()) = self.ask_for(actor, |site| Ok((Some(request(site)?), ())))?;
+        Ok(record.expect("it was asked for"))
+    }
+
+    /// As [`Self::ask`], for requests that may change nothing or have more to tell. What is journaled is made
+    /// here, from the site as the journal has it: a record made from another one might never be folded.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn ask_for<T>(
+        &mut self,
+        actor: &str,
+        request: impl FnOnce(&Site) -> Result<(Option<Body>, T), Refused>,
+    ) -> Result<(Option<Record>, T), Failure> {
+        let (body, told) = request(self.current()?)?;
+        let Some(body) = body else { return Ok((None, told)) };
         let record = self.record(Some(actor.to_owned()), body);
         self.put(vec![record.clone()])?;
-        Ok(record)
+        Ok((Some(record), told))
     }
 
     /// One round: what the engine did is journaled, the core plans, and what is wanted is ordered. Returns the

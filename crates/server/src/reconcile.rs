@@ -169,7 +169,11 @@ fn start_order(
     unix_ms: impl Fn(u64) -> u64,
 ) -> StartOrder {
     let declared = &work.declared;
-    let protected = attempt.allocated.then(|| unix_ms(site.now_ms() + declared.min_runtime_ms));
+    let contract = declared.max_runtime_ms.map_or(declared.min_runtime_ms, |max| {
+        // Ended at its max_runtime, it is protected until then.
+        declared.min_runtime_ms.min(max)
+    });
+    let protected = attempt.allocated.then(|| unix_ms(site.now_ms() + contract));
     debug_assert!(matches!(work.stage, Stage::Live(_)));
     StartOrder {
         key,

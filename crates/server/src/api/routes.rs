@@ -38,6 +38,8 @@ async fn as_user<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let secret = secret_of(headers)?;
     let run = move |daemon: &mut LocalDaemon| {
+        // Nobody is let in by what the journal does not have, or shown it.
+        daemon.current()?;
         let now = daemon.now_ms();
         let token = daemon.site().authenticate(&secret, now).cloned();
         job(daemon, token.ok_or_else(Problem::unauthenticated)?)
@@ -159,23 +161,23 @@ pub(super) async fn submit(
             must_write(&token)?;
         }
         let user = token.user;
-        let submission = daemon.site().submit(&user, file.workload, key.as_deref())?;
-        let accepted = &submission.accepted;
-        let would_start = daemon.site().would_start(accepted);
-        let mut answer = json!({
-            "defaults": accepted.defaults,
-            "advice": accepted.advice,
-            "contract_gpu_ms": daemon.site().contract_gpu_ms(accepted),
-            "would_start": would_start,
-        });
-        if dry_run {
-            answer["declared"] = json!(accepted.declared);
-            return Ok(Json(answer));
-        }
-        answer["workload"] = json!(submission.workload);
-        if let Some(body) = submission.body {
-            daemon.ask(&user, |_| Ok(body))?;
-        }
+        let prepare = |site: &Site| {
+            let submission = site.submit(&user, file.workload, key.as_deref())?;
+            let accepted = &submission.accepted;
+            let mut answer = json!({
+                "defaults": accepted.defaults,
+                "advice": accepted.advice,
+                "contract_gpu_ms": site.contract_gpu_ms(accepted),
+                "would_start": site.would_start(accepted),
+            });
+            if dry_run {
+                answer["declared"] = json!(accepted.declared);
+                return Ok((None, answer));
+            }
+            answer["workload"] = json!(submission.workload);
+            Ok((submission.body, answer))
+        };
+        let (_, answer) = daemon.ask_for(&user, prepare)?;
         Ok(Json(answer))
     })
     .await
@@ -238,7 +240,12 @@ pub(super) async fn show(
     let number = number_of(&number)?;
     as_user(&shared, &headers, move |daemon, token| {
         let work = daemon.site().visible(&token.user, number)?;
-        Ok(Json(json!(views::detail(daemon.site(), work, &unix(daemon)))))
+        let mut detail = views::detail(daemon.site(), work, &unix(daemon));
+        if work.declared.user != token.user {
+            // Environments carry keys of other services: they are their user's only.
+            detail.declared.env.values_mut().for_each(|value| *value = "not shown".into());
+        }
+        Ok(Json(json!(detail)))
     })
     .await
 }

@@ -142,21 +142,29 @@ fn request(daemon: &mut Alive, dice: &mut Dice) -> Result<Record, Failure> {
     let minutes = [0, 5, 20, 60][dice.below(4) as usize];
     let (rank, resumable) = (dice.below(2), dice.below(3) > 0);
     let share = dice.below(4);
+    if kind > 3 {
+        let text = format!(
+            "workload: {{name: w, gpus: {gpus}, min_runtime: {minutes}m, resumable: {resumable}, rank: {rank}, budget_owner: {budget}, command: [x]}}"
+        );
+        let doc = declare::read_workload(&text).expect("a workload");
+        let asked = daemon.ask_for("boss", |site| {
+            let submission = site.submit("boss", doc, None)?;
+            Ok((submission.body, submission.workload))
+        });
+        let (record, number) = asked?;
+        let record = record.expect("it is new");
+        let Body::Submitted(submitted) = &record.body else { panic!("a submission") };
+        assert_eq!(submitted.workload, number, "what is told is what is journaled");
+        return Ok(record);
+    }
     daemon.ask("boss", |site| match kind {
         0 => site.cancel("boss", number),
         1 => site.drain("boss", &host, "test"),
         2 => site.undrain("boss", &host),
-        3 => {
+        _ => {
             let mut tree = site.budgets.tree.clone();
             tree.get_mut("b").expect("b").share = bursar_site::budgets::Share(share * 1_000_000);
             site.change_budgets("boss", site.budgets.version, tree, None, "they change")
-        }
-        _ => {
-            let text = format!(
-                "workload: {{name: w, gpus: {gpus}, min_runtime: {minutes}m, resumable: {resumable}, rank: {rank}, budget_owner: {budget}, command: [x]}}"
-            );
-            let doc = declare::read_workload(&text).expect("a workload");
-            Ok(site.submit("boss", doc, None)?.body.expect("it is new"))
         }
     })
 }
