@@ -17,6 +17,7 @@ pub type Placement = Vec<(HostIx, u32)>;
 
 /// One host as declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct HostSpec {
     /// How many GPUs it has.
     pub gpus: u32,
@@ -28,6 +29,7 @@ pub struct HostSpec {
 
 /// Whether a host takes and runs work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum HostState {
     /// In service.
     Up,
@@ -41,6 +43,7 @@ pub enum HostState {
 
 /// A host and what is on it.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Host {
     /// As declared.
     pub spec: HostSpec,
@@ -107,6 +110,7 @@ pub enum Was {
 
 /// Hosts of one model and size.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Pool {
     /// The model.
     pub model: ModelIx,
@@ -124,6 +128,7 @@ pub struct Pool {
 
 /// Hosts of a pool by an amount of GPUs: for each amount a bit set of places.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Levels {
     sets: Vec<Vec<u64>>,
     counts: Vec<u32>,
@@ -234,6 +239,7 @@ impl Ask {
 
 /// All hosts.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Cluster {
     hosts: Vec<Host>,
     pools: Vec<Pool>,

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 
 /// One budget's account.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Account {
     /// Allocated occupancy of itself and all below, over the lookback.
     pub charged: Window,
@@ -48,6 +49,7 @@ impl Account {
 
 /// All accounts, and the capacity that feeds them.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ledger {
     accounts: Vec<Account>,
     lookback: SpanMs,

@@ -48,6 +48,7 @@ pub struct Victim {
 
 /// A promise (rule 7).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Reservation {
     /// For whom.
     pub holder: WorkloadIx,

@@ -4,8 +4,12 @@ use crate::units::{BudgetIx, HostIx, TimeMs, WorkloadIx};
 use crate::wide::Ratio;
 use core::fmt;
 
+/// The name of a policy that Bursar is compared with.
+pub type PolicyName = &'static str;
+
 /// Why an attempt starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum StartReason {
     /// Rule 8: enough GPUs are idle.
     Idle {
@@ -27,7 +31,9 @@ pub enum StartReason {
     /// Rule 1: unallocated, on idle GPUs.
     Unallocated,
     /// A policy that Bursar is compared with decided so.
-    Compared(&'static str),
+    // Only simulations compare; what is written down is a live site's.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    Compared(PolicyName),
 }
 
 impl StartReason {
@@ -63,6 +69,7 @@ impl fmt::Display for StartReason {
 
 /// Why an attempt must leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum EvictReason {
     /// Rule 6: it is unallocated and an allocated request needs its GPUs.
     Unallocated {
@@ -104,11 +111,13 @@ pub enum EvictReason {
         host: HostIx,
     },
     /// A policy that Bursar is compared with decided so.
+    // Only simulations compare; what is written down is a live site's.
+    #[cfg_attr(feature = "serde", serde(skip))]
     Compared {
         /// For whom, if for somebody.
         by: Option<WorkloadIx>,
         /// The policy's name.
-        policy: &'static str,
+        policy: PolicyName,
     },
 }
 

@@ -221,7 +221,8 @@ impl Scheduler {
 
     /// The next moment at which something could be decided although nothing happens before.
     pub fn next_wake(&mut self) -> TimeMs {
-        self.state.next_protection_end().min(self.policy.next_wake(&self.state))
+        let ends = self.state.next_protection_end().unwrap_or(TimeMs::NEVER);
+        ends.min(self.policy.next_wake(&self.state))
     }
 
     /// What a waiting workload waits for (rule 11).

@@ -11,13 +11,13 @@ use crate::policy::Reservation;
 use crate::tree::Tree;
 use crate::units::{BudgetIx, HostIx, SpanMs, TimeMs, WorkloadIx};
 use crate::workload::{Refusal, Status, Workload, WorkloadSpec};
-use alloc::collections::{BTreeMap, BinaryHeap};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 /// The cluster-wide numbers of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Settings {
     /// W: over how long occupancy is compared with allocation.
     pub lookback: SpanMs,
@@ -118,6 +118,7 @@ pub enum Notice {
 
 /// All facts at one moment.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     now: TimeMs,
     /// The cluster-wide numbers.
@@ -144,9 +145,12 @@ pub struct State {
     takeable_ranks: Vec<BTreeMap<i32, u32>>,
     /// Standing reservations, oldest first.
     pub reservations: Vec<Reservation>,
-    protection_ends: BinaryHeap<Reverse<(TimeMs, WorkloadIx)>>,
+    /// When protections end, and whose.
+    protection_ends: BTreeSet<(TimeMs, WorkloadIx)>,
     /// Hosts that drain.
     pub draining: Vec<HostIx>,
+    // Taken before anything is written down.
+    #[cfg_attr(feature = "serde", serde(skip))]
     notices: Vec<Notice>,
 }
 
@@ -174,7 +178,7 @@ impl State {
             takeable_unallocated_gpus: 0,
             takeable_ranks,
             reservations: Vec::new(),
-            protection_ends: BinaryHeap::new(),
+            protection_ends: BTreeSet::new(),
             draining: Vec::new(),
             notices: Vec::new(),
         }
@@ -256,43 +260,22 @@ impl State {
         if at < self.now {
             return Err(Refusal::InThePast { at, now: self.now });
         }
-        while let Some(&Reverse((ends, workload))) = self.protection_ends.peek() {
+        while let Some(&(ends, workload)) = self.protection_ends.first() {
             if ends > at {
                 break;
             }
-            self.protection_ends.pop();
-            if self.is_protected_until(workload, ends) {
-                self.now = ends;
-                self.end_protection(workload);
-                self.notices.push(Notice::ProtectionEnded(workload));
-                self.add_takeable(workload);
-            }
+            self.now = ends;
+            self.end_protection(workload);
+            self.notices.push(Notice::ProtectionEnded(workload));
+            self.add_takeable(workload);
         }
         self.now = at;
         Ok(())
     }
 
     /// The next moment at which a protection ends.
-    pub(crate) fn next_protection_end(&mut self) -> TimeMs {
-        while let Some(&Reverse((ends, workload))) = self.protection_ends.peek() {
-            if self.is_protected_until(workload, ends) {
-                return ends;
-            }
-            self.protection_ends.pop();
-        }
-        TimeMs::NEVER
-    }
-
-    /// A moment at or before the next end of a protection.
-    pub(crate) fn first_protection_end(&self) -> Option<TimeMs> {
-        self.protection_ends.peek().map(|&Reverse((ends, _))| ends)
-    }
-
-    /// Whether an entry of `protection_ends` is still true: the attempt may have stopped, and its place
-    /// may be another's by now.
-    fn is_protected_until(&self, workload: WorkloadIx, ends: TimeMs) -> bool {
-        let workload = &self.workloads[workload.at()];
-        workload.protected && workload.protected_until == ends
+    pub(crate) fn next_protection_end(&self) -> Option<TimeMs> {
+        self.protection_ends.first().map(|&(ends, _)| ends)
     }
 
     fn end_protection(&mut self, index: WorkloadIx) {
@@ -300,6 +283,7 @@ impl State {
         workload.protected = false;
         let (budget, units, until) =
             (workload.spec.budget, workload.units, workload.protected_until);
+        self.protection_ends.remove(&(until, index));
         self.ledger.unprotect(&self.tree, budget, units, until);
     }
 

@@ -11,6 +11,7 @@ pub const FRACTION_ONE: u64 = 1 << 32;
 
 /// One budget as declared.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BudgetNode {
     /// The path that names it, such as `program-a/a1`; empty for the root.
     pub path: String,
@@ -24,6 +25,7 @@ pub struct BudgetNode {
 
 /// The tree, with what is derived from the shares.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Tree {
     nodes: Vec<BudgetNode>,
     children: Vec<Vec<BudgetIx>>,

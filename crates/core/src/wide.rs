@@ -32,6 +32,7 @@ pub fn compare_products(a: u128, b: u128, c: u128, d: u128) -> Ordering {
 /// A ratio of two amounts, kept as they are. A zero denominator stands for "nothing was funded": such
 /// a ratio is above every other as soon as anything was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ratio {
     /// What was used, in GPU-ms times 2^32.
     pub used: u128,

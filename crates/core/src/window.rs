@@ -10,6 +10,7 @@ use core::cell::Cell;
 
 /// What held before the first breakpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Before {
     /// Nothing accrued before the first moment (charges).
     Nothing,
@@ -19,6 +20,7 @@ pub enum Before {
 
 /// One breakpoint: from `at` on, `rate` accrues per millisecond; `total` had accrued by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Point {
     at: TimeMs,
     rate: u128,
@@ -27,6 +29,7 @@ struct Point {
 
 /// A sliding integral over the last `span`.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Window {
     span: SpanMs,
     before: Before,
@@ -34,6 +37,7 @@ pub struct Window {
     first: Option<(TimeMs, u128)>,
     points: VecDeque<Point>,
     /// The breakpoint that the window's start was last found at. A hint that only speeds up readings.
+    #[cfg_attr(feature = "serde", serde(skip))]
     tail: Cell<usize>,
 }
 

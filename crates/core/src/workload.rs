@@ -8,6 +8,7 @@ use core::fmt;
 
 /// What a workload declares, as the core needs it. The edges keep names, commands and the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WorkloadSpec {
     /// Orders workloads that are equal in everything else: the order of their ids (rule 4). Unique.
     pub tie: u64,
@@ -41,6 +42,7 @@ pub struct WorkloadSpec {
 
 /// Where a live workload stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Status {
     /// Waits for GPUs.
     Queued,
@@ -58,6 +60,7 @@ pub enum Status {
 
 /// A live workload.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Workload {
     /// What it declares.
     pub spec: WorkloadSpec,

@@ -35,6 +35,8 @@ pub struct StartOptions {
     pub log_files_max: u32,
     /// Whether attempts run as the user who submitted them (only root can).
     pub as_user: bool,
+    /// After how many records a snapshot is taken, so that a restart folds no more than these.
+    pub snapshot_every: u64,
 }
 
 /// A live site with its journal, engine and clock. One thread drives it.
@@ -48,6 +50,8 @@ pub struct Daemon<J, E, C> {
     unplanned: bool,
     /// Whether the site in memory may be ahead of the journal and must be folded anew.
     astray: bool,
+    /// The latest record that is in a snapshot, or was when one could not be kept.
+    snapshot: u64,
 }
 
 impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
@@ -64,7 +68,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     ) -> Result<Self, Failure> {
         let mut empty = true;
         journal
-            .read(&mut |_| {
+            .read(1, &mut |_| {
                 empty = false;
                 Err(JournalError(String::new()))
             })
@@ -75,9 +79,9 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
                 bodies.map(|(body, seq)| Record { seq, at_ms: 0, actor: None, body }).collect();
             journal.append(&records)?;
         }
-        let site = fold(&journal)?;
+        let (site, snapshot) = fold(&journal)?;
         let clock = clock(&site).map_err(|error| JournalError(format!("clock: {error}")))?;
-        Ok(Self { site, journal, engine, clock, options, unplanned: true, astray: false })
+        Ok(Self { site, journal, engine, clock, options, unplanned: true, astray: false, snapshot })
     }
 
     /// The site as it was folded last. Where a journal may have failed since, ask for [`Self::current`].
@@ -129,25 +133,28 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         actor: &str,
         request: impl FnOnce(&Site) -> Result<Body, Refused>,
     ) -> Result<Record, Failure> {
-        let (record, ()) = self.ask_for(actor, |site| Ok((Some(request(site)?), ())))?;
-        Ok(record.expect("it was asked for"))
+        let (records, ()) = self.ask_for(actor, |site| Ok((vec![request(site)?], ())))?;
+        Ok(records.into_iter().next().expect("it was asked for"))
     }
 
-    /// As [`Self::ask`], for requests that may change nothing or have more to tell. What is journaled is made
-    /// here, from the site as the journal has it: a record made from another one might never be folded.
+    /// As [`Self::ask`], for requests that change nothing or several things at once, or have more to tell. What
+    /// is journaled is made here, from the site as the journal has it: a record made from another one might
+    /// never be folded.
     ///
     /// # Errors
     /// As [`Self::ask`].
     pub fn ask_for<T>(
         &mut self,
         actor: &str,
-        request: impl FnOnce(&Site) -> Result<(Option<Body>, T), Refused>,
-    ) -> Result<(Option<Record>, T), Failure> {
-        let (body, told) = request(self.current()?)?;
-        let Some(body) = body else { return Ok((None, told)) };
-        let record = self.record(Some(actor.to_owned()), body);
-        self.put(vec![record.clone()])?;
-        Ok((Some(record), told))
+        request: impl FnOnce(&Site) -> Result<(Vec<Body>, T), Refused>,
+    ) -> Result<(Vec<Record>, T), Failure> {
+        let (bodies, told) = request(self.current()?)?;
+        if bodies.is_empty() {
+            return Ok((Vec::new(), told));
+        }
+        let records = self.records(Some(actor), bodies);
+        self.put(&records)?;
+        Ok((records, told))
     }
 
     /// One round: what the engine did is journaled, the core plans, and what is wanted is ordered. Returns the
@@ -161,16 +168,18 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         let news = differences(&self.site, &seen);
         if !news.bodies.is_empty() {
             // Together: what is written costs by how often, not by how much.
-            let at_ms = self.now_ms();
-            let numbered = news.bodies.into_iter().zip(self.site.seq() + 1..);
-            let records = numbered.map(|(body, seq)| Record { seq, at_ms, actor: None, body });
-            self.put(records.collect())?;
+            let records = self.records(None, news.bodies);
+            self.put(&records)?;
+        }
+        while let Some((author, body)) = self.site.due_change(self.now_ms()) {
+            let records = self.records(Some(&author), vec![body]);
+            self.put(&records)?;
         }
         self.plan()?;
         self.act(&seen, &news.forget)?;
         let deadline = self.site.next_deadline_ms();
-        let wake = self.site.next_wake_ms();
-        Ok(deadline.into_iter().chain(wake).min())
+        let (wake, change) = (self.site.next_wake_ms(), self.site.next_change_ms());
+        Ok(deadline.into_iter().chain(wake).chain(change).min())
     }
 
     fn plan(&mut self) -> Result<(), Failure> {
@@ -187,7 +196,30 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         self.journal.append(std::slice::from_ref(&record))?;
         self.site.planned(record.seq);
         (self.astray, self.unplanned) = (false, false);
+        if record.seq - self.snapshot >= self.options.snapshot_every {
+            self.keep_snapshot();
+        }
         Ok(())
+    }
+
+    /// Right after a plan was journaled. One that cannot be kept only makes for a longer restart.
+    fn keep_snapshot(&mut self) {
+        self.snapshot = self.site.seq();
+        if let Err(error) = self.journal.put_snapshot(self.snapshot, &self.site.snapshot()) {
+            tracing::warn!(%error, "a snapshot could not be kept; a restart will take longer");
+        }
+    }
+
+    /// Before the process ends: what was written since the last snapshot goes into one.
+    pub fn rest(&mut self) {
+        if self.find_the_way().is_err() || self.site.seq() == self.snapshot {
+            return;
+        }
+        // A snapshot follows a plan, at whose moment nothing more is to be decided.
+        self.unplanned = true;
+        if self.plan().is_ok() && self.snapshot < self.site.seq() {
+            self.keep_snapshot();
+        }
     }
 
     /// Orders what is wanted and is not so. Whatever fails here is ordered again in the next round.
@@ -218,14 +250,17 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         first_failure.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    fn record(&self, actor: Option<String>, body: Body) -> Record {
-        Record { seq: self.site.seq() + 1, at_ms: self.now_ms(), actor, body }
+    /// Bodies as the next records, at this moment.
+    fn records(&self, actor: Option<&str>, bodies: Vec<Body>) -> Vec<Record> {
+        let (at_ms, actor) = (self.now_ms(), actor.map(str::to_owned));
+        let numbered = bodies.into_iter().zip(self.site.seq() + 1..);
+        numbered.map(|(body, seq)| Record { seq, at_ms, actor: actor.clone(), body }).collect()
     }
 
-    fn put(&mut self, records: Vec<Record>) -> Result<(), Failure> {
+    fn put(&mut self, records: &[Record]) -> Result<(), Failure> {
         self.astray = true;
-        self.journal.append(&records)?;
-        for record in &records {
+        self.journal.append(records)?;
+        for record in records {
             self.site.apply(record)?;
         }
         (self.astray, self.unplanned) = (false, true);
@@ -235,19 +270,52 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     /// After a journal failed, what was written decides.
     fn find_the_way(&mut self) -> Result<(), Failure> {
         if self.astray {
-            self.site = fold(&self.journal)?;
+            (self.site, self.snapshot) = fold(&self.journal)?;
             (self.astray, self.unplanned) = (false, true);
         }
         Ok(())
     }
 }
 
-/// The site of a journal.
-fn fold<J: Journal>(journal: &J) -> Result<Site, Failure> {
+/// The site of a journal, and the last record of the snapshot that it was folded from; 0 for none.
+fn fold<J: Journal>(journal: &J) -> Result<(Site, u64), Failure> {
+    if let Some(site) = from_snapshot(journal) {
+        let seq = site.seq();
+        match fold_from(journal, Some(site)) {
+            Ok(site) => return Ok((site, seq)),
+            // The records decide, from the first one on.
+            Err(error) => tracing::warn!(%error, "the snapshot at record {seq} leads nowhere"),
+        }
+    }
+    Ok((fold_from(journal, None)?, 0))
+}
+
+fn from_snapshot<J: Journal>(journal: &J) -> Option<Site> {
+    let (seq, bytes) = match journal.latest_snapshot() {
+        Ok(found) => found?,
+        Err(error) => {
+            tracing::warn!(%error, "the snapshots cannot be read; folding the whole journal");
+            return None;
+        }
+    };
+    match Site::restored(&bytes) {
+        Ok(site) if site.seq() == seq => Some(site),
+        Ok(site) => {
+            tracing::warn!("the snapshot at record {seq} says it is of {}", site.seq());
+            None
+        }
+        Err(error) => {
+            tracing::info!(%error, "the snapshot at record {seq} is not used; folding the whole journal");
+            None
+        }
+    }
+}
+
+fn fold_from<J: Journal>(journal: &J, mut site: Option<Site>) -> Result<Site, Failure> {
     let mut first: Option<Record> = None;
-    let mut site: Option<Site> = None;
     let mut fault = None;
-    let read = journal.read(&mut |record| {
+    let from = site.as_ref().map_or(1, |site| site.seq() + 1);
+    let read = journal.read(from, &mut |record| {
         let folded = match (&mut site, &first) {
             (Some(site), _) => site.apply(&record),
             (None, Some(first)) => Site::new(first, &record).map(|new| site = Some(new)),

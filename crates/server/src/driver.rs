@@ -135,6 +135,7 @@ fn drive<J: Journal, E: Engine, C: Clock>(
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
+    daemon.rest();
     daemon
 }
 

@@ -17,14 +17,27 @@ pub trait Journal: Send {
     /// If they could not be written. They may have been all the same: who gets an error reads again.
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError>;
 
-    /// Gives every record to `take`, in order.
+    /// Gives every record from number `from` on to `take`, in order.
     ///
     /// # Errors
     /// If they cannot be read, or `take` refuses one.
     fn read(
         &self,
+        from: u64,
         take: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<(), JournalError>;
+
+    /// Keeps what the records up to `seq` fold to.
+    ///
+    /// # Errors
+    /// If it could not be written. Nothing is lost by that.
+    fn put_snapshot(&mut self, seq: u64, bytes: &[u8]) -> Result<(), JournalError>;
+
+    /// The latest that was kept and is whole.
+    ///
+    /// # Errors
+    /// If it cannot be read. The records are all there is need for.
+    fn latest_snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, JournalError>;
 }
 
 /// What is written of a record beside its number, moment and kind.
@@ -67,11 +80,21 @@ impl Journal for Store {
         }
     }
 
+    fn put_snapshot(&mut self, seq: u64, bytes: &[u8]) -> Result<(), JournalError> {
+        Store::put_snapshot(self, seq, bytes).map_err(failed)
+    }
+
+    fn latest_snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, JournalError> {
+        let found = Store::latest_snapshot(self).map_err(failed)?;
+        Ok(found.map(|snapshot| (snapshot.seq, snapshot.bytes)))
+    }
+
     fn read(
         &self,
+        from: u64,
         take: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
-        for stored in self.read_from(1) {
+        for stored in self.read_from(from) {
             let stored = stored.map_err(failed)?;
             if stored.version > RECORD_VERSION {
                 return Err(JournalError(format!(

@@ -81,7 +81,8 @@ fn is_over(site: &Site, key: &AttemptKey) -> bool {
 }
 
 fn stopped(work: &Work, attempt: &Attempt, wanted: &Wanted, exited: &Exited) -> Body {
-    let left = attempt.eviction.is_some() && exited.was_told_to_leave;
+    let requeued = work.requeue_by_ms.is_some();
+    let left = (attempt.eviction.is_some() || requeued) && exited.was_told_to_leave;
     let (exit_code, detail) = match &exited.outcome {
         Seen::Exit { code } => (Some(*code), None),
         Seen::Signal { number } => (None, Some(format!("ended by signal {number}"))),
@@ -95,7 +96,9 @@ fn stopped(work: &Work, attempt: &Attempt, wanted: &Wanted, exited: &Exited) -> 
         (_, Wanted::Stop { reason }) => (Outcome::Failed, Some(format!("stopped: {reason}"))),
         // Work that was told to leave and ends has left, whatever it says at the end: if it had finished,
         // it finds so when it resumes.
-        (Seen::Exit { .. } | Seen::Signal { .. }, _) if left => (Outcome::Left, detail),
+        (Seen::Exit { .. } | Seen::Signal { .. }, _) if left => {
+            (Outcome::Left, detail.or_else(|| requeued.then(|| "requeued".into())))
+        }
         (Seen::Exit { code: 0 }, _) => (Outcome::Completed, detail),
         (Seen::Exit { .. } | Seen::Signal { .. }, _) => (Outcome::Failed, detail),
     };
@@ -175,11 +178,16 @@ fn start_order(
     });
     let protected = attempt.allocated.then(|| unix_ms(site.now_ms() + contract));
     debug_assert!(matches!(work.stage, Stage::Live(_)));
+    let mut env = declared.env.clone();
+    if let Some(element) = declared.element {
+        env.insert("BURSAR_ARRAY".into(), element.array.to_string());
+        env.insert("BURSAR_ARRAY_INDEX".into(), element.index.to_string());
+    }
     StartOrder {
         key,
         command: declared.command.clone(),
         workdir: declared.workdir.as_ref().map(Into::into),
-        env: declared.env.clone(),
+        env,
         user: options.as_user.then(|| declared.user.clone()),
         placement: attempt
             .placement

@@ -13,6 +13,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// So many records fold in a moment.
+const SNAPSHOT_EVERY: u64 = 20_000;
+
 /// What `bursar up` was asked for.
 #[derive(Clone, Debug)]
 pub struct UpOptions {
@@ -82,6 +85,7 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
         log_bytes_max: 64 * 1024 * 1024,
         log_files_max: 4,
         as_user: rustix::process::geteuid().is_root(),
+        snapshot_every: SNAPSHOT_EVERY,
     };
     let data = options.data.clone();
     let clock = move |site: &bursar_site::Site| {
@@ -142,6 +146,7 @@ fn first_records(options: &UpOptions, found: &[bursar_engine::HostFacts]) -> Vec
         reason: "the site's first budgets".into(),
         budgets: options.budgets.clone(),
         owners: vec![options.owner.clone()],
+        scheduled: None,
     };
     vec![Body::Created(created), Body::BudgetsChanged(change)]
 }

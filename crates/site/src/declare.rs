@@ -81,6 +81,9 @@ pub struct WorkloadDoc {
     /// Workloads that must have ended before.
     #[serde(default)]
     pub after: Vec<After>,
+    /// Many of a kind: `0-9`, `1,3,5-7`, or `0-99%4` for at most four of them at once.
+    #[serde(default)]
+    pub array: Option<Array>,
 }
 
 /// Batch work, or somebody sits at it.
@@ -114,6 +117,75 @@ pub enum When {
     Ok,
     /// In any way.
     Any,
+}
+
+/// The elements of an array, and how many of them may be in the queue or run at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    /// Their indices, ascending.
+    pub indices: Vec<u64>,
+    /// At most so many at once.
+    pub at_once: Option<u32>,
+}
+
+/// Which element of an array a workload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Element {
+    /// The array: the number of its first workload. The others' follow it without gaps.
+    pub array: u64,
+    /// Its index, as `BURSAR_ARRAY_INDEX` tells it.
+    pub index: u64,
+    /// How many workloads the array has.
+    pub size: u32,
+    /// At most so many of them at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_once: Option<u32>,
+}
+
+/// How many elements an array may have.
+const ARRAY_MAX: usize = 10_000;
+
+impl Array {
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            let text = printable(text);
+            format!("'{text}' is no array: write 0-9, 1,3,5-7 or 0-99%4 (at most 4 at once)")
+        };
+        let (list, at_once) = match text.trim().split_once('%') {
+            None => (text.trim(), None),
+            Some((list, most)) => match most.trim().parse() {
+                Ok(most) if most > 0 => (list, Some(most)),
+                _ => return Err(wrong()),
+            },
+        };
+        let mut indices = std::collections::BTreeSet::new();
+        for part in list.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let index = |text: &str| text.trim().parse::<u32>().map_err(|_| wrong());
+            let (first, last) = (index(first)?, index(last)?);
+            if first > last {
+                return Err(wrong());
+            }
+            if last - first >= ARRAY_MAX as u32 || indices.len() > ARRAY_MAX {
+                return Err(format!("an array has at most {ARRAY_MAX} elements"));
+            }
+            indices.extend((first..=last).map(u64::from));
+        }
+        if indices.len() > ARRAY_MAX {
+            return Err(format!("an array has at most {ARRAY_MAX} elements"));
+        }
+        Ok(Self { indices: indices.into_iter().collect(), at_once })
+    }
+}
+
+impl<'de> Deserialize<'de> for Array {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = match TextOrNumber::deserialize(deserializer)? {
+            TextOrNumber::Text(text) => text,
+            TextOrNumber::Number(index) => index.to_string(),
+        };
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
 }
 
 /// A span of time, in milliseconds.
@@ -227,6 +299,9 @@ pub struct Declared {
     /// Workloads that must have ended before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<After>,
+    /// Which element of an array it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub element: Option<Element>,
     /// What to run.
     pub command: Vec<String>,
 }
@@ -240,6 +315,8 @@ pub struct Accepted {
     pub defaults: Vec<String>,
     /// Advice: what fits badly together.
     pub advice: Vec<String>,
+    /// The array that it stands for, if it does.
+    pub array: Option<Array>,
 }
 
 /// How many bytes of command, environment and labels a workload may bring.
@@ -344,9 +421,10 @@ impl WorkloadDoc {
             workdir: self.workdir,
             labels: self.labels,
             after: self.after,
+            element: None,
             command: self.command,
         };
-        Ok(Accepted { declared, defaults, advice })
+        Ok(Accepted { declared, defaults, advice, array: self.array })
     }
 
     fn check(&self) -> Result<(), Refused> {
@@ -459,10 +537,25 @@ workload:
             ("gpus: 1, colour: red", "colour"),
             ("gpus: 1, workdir: here", "workdir: 'here'"),
             ("gpus: 1, env: {\"A=B\": c}", "env: 'A=B'"),
+            ("gpus: 1, array: 3-1", "'3-1' is no array"),
+            ("gpus: 1, array: 0-9%0", "'0-9%0' is no array"),
+            ("gpus: 1, array: 0-99999", "at most 10000 elements"),
         ] {
             let refused = accept(&format!("workload: {{{base}, {fields}}}")).expect_err(fields);
             assert!(refused.message.contains(part), "{fields}: {refused}");
             assert!(!refused.message.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn arrays_are_lists_of_indices() {
+        let array = |text: &str| Array::parse(text).expect(text);
+        assert_eq!(array("0-3").indices, [0, 1, 2, 3]);
+        assert_eq!(array("7, 1-2,2").indices, [1, 2, 7]);
+        assert_eq!(array("5"), Array { indices: vec![5], at_once: None });
+        assert_eq!(array("0-1%1"), Array { indices: vec![0, 1], at_once: Some(1) });
+        for wrong in ["", "-", "1-", "a", "1;2", "0-9%", "0-9%x", "-1", "1.5", "0-4294967295"] {
+            assert!(Array::parse(wrong).is_err(), "{wrong}");
         }
     }
 

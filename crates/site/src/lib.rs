@@ -8,12 +8,14 @@
 //! simulator drives the core.
 
 pub mod budgets;
+pub mod changes;
 pub mod declare;
 pub mod error;
 pub mod plan;
 pub mod record;
 pub mod requests;
 pub mod site;
+pub mod snapshot;
 pub mod views;
 pub mod work;
 

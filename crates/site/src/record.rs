@@ -4,6 +4,7 @@
 //! Fields are only ever added, with a default; a change of meaning is a new version of its kind.
 
 use crate::budgets::BudgetDoc;
+use crate::changes::Edit;
 use crate::declare::Declared;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,8 +34,34 @@ pub enum Body {
     Created(Created),
     /// The budget tree was changed.
     BudgetsChanged(BudgetsChanged),
+    /// A change set is to hold from a later moment on. Its number is that of its record.
+    ChangeScheduled {
+        /// From when on, in milliseconds since the site was created.
+        effective_ms: u64,
+        /// Why.
+        reason: String,
+        /// What it will change.
+        edits: Vec<Edit>,
+    },
+    /// A scheduled change set will not be made.
+    ScheduleDropped {
+        /// Its number.
+        change: u64,
+        /// Why: withdrawn by somebody, or it did not fit when its moment came.
+        why: String,
+    },
     /// A workload was accepted.
-    Submitted(Submitted),
+    Submitted(Box<Submitted>),
+    /// A workload that was held by its submitter may enter the queue.
+    Released {
+        /// The workload.
+        workload: u64,
+    },
+    /// A workload is to leave its GPUs and wait again, or, where it has ended, to run once more.
+    Requeued {
+        /// The workload.
+        workload: u64,
+    },
     /// A workload is to end: it leaves the queue, or its attempt is to be stopped.
     Cancelled {
         /// The workload.
@@ -111,7 +138,11 @@ impl Body {
         match self {
             Self::Created(_) => "created",
             Self::BudgetsChanged(_) => "budgets_changed",
+            Self::ChangeScheduled { .. } => "change_scheduled",
+            Self::ScheduleDropped { .. } => "schedule_dropped",
             Self::Submitted(_) => "submitted",
+            Self::Released { .. } => "released",
+            Self::Requeued { .. } => "requeued",
             Self::Cancelled { .. } => "cancelled",
             Self::Started { .. } => "started",
             Self::Stopped { .. } => "stopped",
@@ -207,6 +238,9 @@ pub struct BudgetsChanged {
     pub budgets: BTreeMap<String, BudgetDoc>,
     /// Who owns the root: may divide all, and operate the cluster.
     pub owners: Vec<String>,
+    /// The scheduled change set whose moment has come, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled: Option<u64>,
 }
 
 /// An accepted workload.
@@ -219,6 +253,9 @@ pub struct Submitted {
     /// The client's key for this submission: the same key gives the same workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// Why it does not enter the queue before somebody releases it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
 }
 
 /// How an attempt ended, as its engine saw it.

@@ -2,7 +2,8 @@
 //! journaled: what a site accepted, its fold can always apply.
 
 use crate::budgets::{BudgetDoc, Budgets, is_name, printable};
-use crate::declare::{Accepted, WorkloadDoc};
+use crate::changes::{self, Change, Edit, Scheduled};
+use crate::declare::{Accepted, Declared, Element, WorkloadDoc};
 use crate::error::{Refused, RefusedKind};
 use crate::plan::hash_of;
 use crate::record::{Body, BudgetsChanged, Submitted, TokenIssued};
@@ -11,15 +12,19 @@ use crate::work::{Stage, Work};
 use bursar_core::HostState;
 use std::collections::BTreeMap;
 
-/// A workload that may enter, and what its submitter should be told.
+/// A submission that is accepted, and what its submitter should be told.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// The record to journal; none if the same key was used before.
-    pub body: Option<Body>,
-    /// The workload's number.
+    /// The records to journal together: one for each workload, none if the same key was used before.
+    pub bodies: Vec<Body>,
+    /// The workload's number; the first one's of an array.
     pub workload: u64,
+    /// How many workloads it is.
+    pub count: u32,
     /// What is kept, with defaults and advice.
     pub accepted: Accepted,
+    /// Why it is held, if it is.
+    pub held: Option<String>,
 }
 
 impl Site {
@@ -38,12 +43,14 @@ impl Site {
         self.tokens.values().filter(|entry| valid(entry)).map(|(token, _)| token).next()
     }
 
-    /// A workload of `user`. The same key gives the same workload again.
+    /// A workload of `user`, or an array of them. The same key gives the same again. With `hold` it does not
+    /// enter the queue before it is released, and may even be one that has no room here.
     pub fn submit(
         &self,
         user: &str,
         doc: WorkloadDoc,
         key: Option<&str>,
+        hold: bool,
     ) -> Result<Submission, Refused> {
         let accepted = doc.accept(user, &self.created.settings)?;
         let declared = &accepted.declared;
@@ -66,15 +73,26 @@ impl Site {
                 return Err(Refused::invalid("idempotency key: give it 1 to 128 characters"));
             }
             if let Some(number) = self.by_key(user, key) {
-                if self.works[&number].declared != accepted.declared {
+                let work = &self.works[&number];
+                if work.declared != elements(&accepted, number)[0] {
                     return Err(Refused::conflict(format!(
                         "idempotency key: it was used for workload {number}, which is another one"
                     )));
                 }
-                return Ok(Submission { body: None, workload: number, accepted });
+                let count = work.declared.element.map_or(1, |element| element.size);
+                let held = work.held.clone();
+                return Ok(Submission { bodies: vec![], workload: number, count, accepted, held });
             }
         }
-        self.check_fit(&accepted)?;
+        let held = match self.check_fit(&accepted.declared) {
+            Err(refused) if hold && refused.kind == RefusedKind::NeverFits => Some(refused.message),
+            Err(refused) if refused.kind == RefusedKind::NeverFits => {
+                let message = format!("{}; --hold keeps it until there is room", refused.message);
+                return Err(Refused { message, ..refused });
+            }
+            Err(refused) => return Err(refused),
+            Ok(()) => hold.then(|| format!("by {user}, at submit")),
+        };
         for after in &declared.after {
             let known = self.works.get(&after.workload);
             if !known.is_some_and(|work| self.may_see(user, work)) {
@@ -84,13 +102,21 @@ impl Site {
                 )));
             }
         }
-        let workload = self.next_number();
-        let body = Body::Submitted(Submitted {
-            workload,
-            declared: accepted.declared.clone(),
-            idempotency_key: key.map(str::to_owned),
-        });
-        Ok(Submission { body: Some(body), workload, accepted })
+        let first = self.next_number();
+        let bodies: Vec<Body> = elements(&accepted, first)
+            .into_iter()
+            .zip(first..)
+            .map(|(declared, workload)| {
+                Body::Submitted(Box::new(Submitted {
+                    workload,
+                    declared,
+                    idempotency_key: key.filter(|_| workload == first).map(str::to_owned),
+                    held: held.clone(),
+                }))
+            })
+            .collect();
+        let count = bodies.len() as u32;
+        Ok(Submission { bodies, workload: first, count, accepted, held })
     }
 
     fn budgets_of_member(&self, user: &str) -> String {
@@ -102,8 +128,7 @@ impl Site {
         if names.is_empty() { "none".into() } else { names.join(", ") }
     }
 
-    fn check_fit(&self, accepted: &Accepted) -> Result<(), Refused> {
-        let declared = &accepted.declared;
+    fn check_fit(&self, declared: &Declared) -> Result<(), Refused> {
         let spec = self.spec(self.next_number(), declared).map_err(Refused::invalid)?;
         let state = self.scheduler.state();
         if state.tree.leaf_place(spec.budget).is_none() {
@@ -149,15 +174,73 @@ impl Site {
         })
     }
 
-    /// The end of a workload, asked for by who submitted it or who owns its budget.
-    pub fn cancel(&self, user: &str, number: u64) -> Result<Body, Refused> {
+    /// A workload that a person may do something with: its submitter, or an owner of its budget.
+    fn own(&self, user: &str, number: u64, what: &str) -> Result<&Work, Refused> {
         let work = self.visible(user, number)?;
         if work.declared.user != user && !self.budgets.is_owner(user, &work.declared.budget) {
             return Err(Refused::forbidden(format!(
-                "workload {number} is {}'s; only they or an owner of '{}' may cancel it",
+                "workload {number} is {}'s; only they or an owner of '{}' may {what} it",
                 work.declared.user, work.declared.budget
             )));
         }
+        Ok(work)
+    }
+
+    /// The end of all workloads of an array that have not ended, named by any of them.
+    pub fn cancel_array(&self, user: &str, number: u64) -> Result<Vec<Body>, Refused> {
+        let work = self.own(user, number, "cancel")?;
+        let Some(element) = work.declared.element else {
+            return Err(Refused::invalid(format!("workload {number} is of no array")));
+        };
+        let open = self
+            .elements(&element)
+            .filter(|one| !one.cancelled && !matches!(one.stage, Stage::Ended(_)));
+        let bodies: Vec<Body> = open.map(|one| Body::Cancelled { workload: one.number }).collect();
+        if bodies.is_empty() {
+            return Err(Refused::conflict(format!("array {} has ended already", element.array)));
+        }
+        Ok(bodies)
+    }
+
+    /// A held workload may enter the queue.
+    pub fn release_held(&self, user: &str, number: u64) -> Result<Body, Refused> {
+        let work = self.own(user, number, "release")?;
+        if work.held.is_none() || work.stage != Stage::Waits {
+            return Err(Refused::conflict(format!("workload {number} is not held")));
+        }
+        self.check_fit(&work.declared)?;
+        Ok(Body::Released { workload: number })
+    }
+
+    /// A workload leaves its GPUs and waits again, after the checkpoint signal and its grace; one that has ended
+    /// runs once more.
+    pub fn requeue(&self, user: &str, number: u64) -> Result<Body, Refused> {
+        let work = self.own(user, number, "requeue")?;
+        let conflict = |what: &str| Err(Refused::conflict(format!("workload {number} {what}")));
+        match (work.stage, work.latest()) {
+            (Stage::Waits, _) => conflict("waits already"),
+            (Stage::Ended(_), _) => {
+                // The tree may have changed since it ran.
+                self.check_fit(&work.declared)?;
+                Ok(Body::Requeued { workload: number })
+            }
+            (Stage::Live(_), _) if work.cancelled => conflict("is being cancelled"),
+            (Stage::Live(_), Some(latest)) if latest.ended_ms.is_none() => {
+                if latest.started_ms.is_none() {
+                    return conflict("is just starting; ask again when it runs");
+                }
+                if work.requeue_by_ms.is_some() || latest.eviction.is_some() {
+                    return conflict("is leaving already");
+                }
+                Ok(Body::Requeued { workload: number })
+            }
+            (Stage::Live(_), _) => conflict("waits already"),
+        }
+    }
+
+    /// The end of a workload, asked for by who submitted it or who owns its budget.
+    pub fn cancel(&self, user: &str, number: u64) -> Result<Body, Refused> {
+        let work = self.own(user, number, "cancel")?;
         if let Stage::Ended(_) = work.stage {
             return Err(Refused::conflict(format!("workload {number} has ended already")));
         }
@@ -169,10 +252,7 @@ impl Site {
 
     /// A checkpoint of the latest attempt, told by its workload.
     pub fn checkpoint(&self, user: &str, number: u64) -> Result<Body, Refused> {
-        let work = self.visible(user, number)?;
-        if work.declared.user != user && !self.budgets.is_owner(user, &work.declared.budget) {
-            return Err(Refused::forbidden(format!("workload {number} is not yours")));
-        }
+        let work = self.own(user, number, "report about")?;
         match work.latest() {
             Some(latest) if latest.started_ms.is_some() && latest.ended_ms.is_none() => {
                 Ok(Body::Checkpointed { workload: number, attempt: latest.number })
@@ -190,6 +270,44 @@ impl Site {
         owners: Option<Vec<String>>,
         reason: &str,
     ) -> Result<Body, Refused> {
+        let new = self.wanted_budgets(user, base, budgets, owners, reason)?;
+        Ok(changed(new, reason, None))
+    }
+
+    /// A new budget tree from a later moment on. What is kept are its edits of version `base`; when the moment
+    /// comes they must still fit, and `user` must still be allowed to make them.
+    pub fn schedule_budgets(
+        &self,
+        user: &str,
+        base: u64,
+        budgets: BTreeMap<String, BudgetDoc>,
+        owners: Option<Vec<String>>,
+        reason: &str,
+        effective_ms: u64,
+    ) -> Result<Body, Refused> {
+        if effective_ms <= self.now_ms() {
+            return Err(Refused::invalid(
+                "effective: the moment is past; leave it out to change the budgets now",
+            ));
+        }
+        if self.scheduled.len() >= SCHEDULED_MAX {
+            return Err(Refused::conflict(format!(
+                "{SCHEDULED_MAX} change sets wait for their moment already; withdraw one"
+            )));
+        }
+        let new = self.wanted_budgets(user, base, budgets, owners, reason)?;
+        let edits = changes::diff(&self.budgets, &new);
+        Ok(Body::ChangeScheduled { effective_ms, reason: reason.to_owned(), edits })
+    }
+
+    fn wanted_budgets(
+        &self,
+        user: &str,
+        base: u64,
+        budgets: BTreeMap<String, BudgetDoc>,
+        owners: Option<Vec<String>>,
+        reason: &str,
+    ) -> Result<Budgets, Refused> {
         if base != self.budgets.version {
             return Err(Refused::conflict(format!(
                 "base version {base} is stale: the budgets are at version {}; look at what changed and try again",
@@ -200,12 +318,20 @@ impl Site {
             return Err(Refused::invalid("reason: say why, in 1 to 1000 characters"));
         }
         let owners = owners.unwrap_or_else(|| self.budgets.owners.clone());
-        if owners.is_empty() || !owners.iter().all(|owner| is_name(owner)) {
+        let new = Budgets::new(base + 1, budgets, owners)?;
+        if (&new.tree, &new.owners) == (&self.budgets.tree, &self.budgets.owners) {
+            return Err(Refused::invalid("budgets: this changes nothing"));
+        }
+        self.check_change(user, &new)?;
+        Ok(new)
+    }
+
+    /// Whether a person may put `new` in place of the tree in force, and nobody's work is left without a budget.
+    fn check_change(&self, user: &str, new: &Budgets) -> Result<(), Refused> {
+        if new.owners.is_empty() || !new.owners.iter().all(|owner| is_name(owner)) {
             return Err(Refused::invalid("owners: the root needs at least one, by user name"));
         }
-        let version = base + 1;
-        let new = Budgets::new(version, budgets, owners)?;
-        self.budgets.may_change(user, &new)?;
+        self.budgets.may_change(user, new)?;
         for work in self.works.values().filter(|work| !matches!(work.stage, Stage::Ended(_))) {
             let path = &work.declared.budget;
             if !new.get(path).is_some_and(|budget| budget.children.is_empty()) {
@@ -215,12 +341,63 @@ impl Site {
                 )));
             }
         }
-        Ok(Body::BudgetsChanged(BudgetsChanged {
-            version,
-            reason: reason.to_owned(),
-            budgets: new.tree,
-            owners: new.owners,
-        }))
+        Ok(())
+    }
+
+    /// What becomes of the first change set whose moment has come: it is made, or dropped with the reason. With
+    /// the person whose it is.
+    #[must_use]
+    pub fn due_change(&self, now_ms: u64) -> Option<(String, Body)> {
+        let due = self.scheduled.values().filter(|one| one.effective_ms <= now_ms);
+        let one = due.min_by_key(|one| (one.effective_ms, one.id))?;
+        let made = changes::apply(&one.edits, &self.budgets)
+            .and_then(|new| self.check_change(&one.author, &new).map(|()| new));
+        let body = match made {
+            Ok(new) => changed(new, &one.reason, Some(one.id)),
+            Err(refused) => Body::ScheduleDropped { change: one.id, why: refused.message },
+        };
+        Some((one.author.clone(), body))
+    }
+
+    /// The moment of the next scheduled change set.
+    #[must_use]
+    pub fn next_change_ms(&self) -> Option<u64> {
+        self.scheduled.values().map(|one| one.effective_ms).min()
+    }
+
+    /// Change sets that wait for their moment, as far as a person may see what they edit.
+    pub fn scheduled_for(&self, user: &str) -> impl Iterator<Item = Scheduled> {
+        self.scheduled.values().filter_map(move |one| {
+            let edits = self.visible_edits(user, &one.edits);
+            let shown = one.author == user || !edits.is_empty();
+            shown.then(|| Scheduled { edits, ..one.clone() })
+        })
+    }
+
+    /// What every version of the tree changed, oldest first, as far as a person may see it.
+    pub fn history_for(&self, user: &str) -> impl Iterator<Item = Change> {
+        self.changes.iter().filter_map(move |one| {
+            let edits = self.visible_edits(user, &one.edits);
+            (!edits.is_empty()).then(|| Change { edits, ..one.clone() })
+        })
+    }
+
+    fn visible_edits(&self, user: &str, edits: &[Edit]) -> Vec<Edit> {
+        let root = self.budgets.is_root_owner(user);
+        let sees = |edit: &&Edit| root || self.budgets.is_member(user, edit.path());
+        edits.iter().filter(sees).cloned().collect()
+    }
+
+    /// A scheduled change set is withdrawn, by its author or an owner of the root.
+    pub fn withdraw(&self, user: &str, change: u64) -> Result<Body, Refused> {
+        let found = self.scheduled.get(&change);
+        let found = found.filter(|one| one.author == user || self.budgets.is_root_owner(user));
+        if found.is_none() {
+            return Err(Refused::not_found(format!(
+                "there is no scheduled change set {change} of yours"
+            )));
+        }
+        Ok(Body::ScheduleDropped { change, why: format!("withdrawn by {user}") })
     }
 
     fn must_operate(&self, user: &str) -> Result<(), Refused> {
@@ -342,6 +519,31 @@ pub struct WouldStart {
     pub in_ms: u64,
     /// Whether that is now.
     pub at_once: bool,
+}
+
+/// How many change sets may wait for their moment.
+const SCHEDULED_MAX: usize = 1_000;
+
+fn changed(new: Budgets, reason: &str, scheduled: Option<u64>) -> Body {
+    Body::BudgetsChanged(BudgetsChanged {
+        version: new.version,
+        reason: reason.to_owned(),
+        budgets: new.tree,
+        owners: new.owners,
+        scheduled,
+    })
+}
+
+/// What each workload of a submission declares: one, or the elements of an array that begins at `first`.
+fn elements(accepted: &Accepted, first: u64) -> Vec<Declared> {
+    let Some(array) = &accepted.array else { return vec![accepted.declared.clone()] };
+    let size = array.indices.len() as u32;
+    let element = |&index: &u64| Declared {
+        name: format!("{}[{index}]", accepted.declared.name),
+        element: Some(Element { array: first, index, size, at_once: array.at_once }),
+        ..accepted.declared.clone()
+    };
+    array.indices.iter().map(element).collect()
 }
 
 fn no_host(host: &str) -> Refused {

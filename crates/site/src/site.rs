@@ -1,7 +1,8 @@
 //! The site: the fold of its records over the core.
 
 use crate::budgets::Budgets;
-use crate::declare::{Declared, When};
+use crate::changes::{self, Change, Scheduled};
+use crate::declare::{Declared, Element, When};
 use crate::error::ReplayError;
 use crate::record::{Body, BudgetsChanged, Created, Outcome, Record, Submitted, TokenIssued};
 use crate::work::{Attempt, Ending, Eviction, Stage, Work};
@@ -11,7 +12,17 @@ use bursar_core::{
     Event, EvictReason, HostIx, HostSpec, ModelIx, Notice, Scheduler, Settings, SpanMs, State,
     Status, Stop, TimeMs, Tree, WorkloadIx, WorkloadSpec,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Whether a workload enters the queue.
+enum Outlook {
+    /// It does.
+    Enters,
+    /// Not yet.
+    Stays,
+    /// It never can.
+    Unreachable,
+}
 
 /// A live site. Everything in it follows from its records.
 pub struct Site {
@@ -23,24 +34,52 @@ pub struct Site {
     /// Models, in the order of the core's indices.
     pub(crate) models: Vec<String>,
     /// What one unit of the ledger is worth, in thousandths of a GPU-millisecond at rate 1.
-    rate_step: u64,
+    pub(crate) rate_step: u64,
     pub(crate) seq: u64,
     pub(crate) works: BTreeMap<u64, Work>,
     /// Which workload a place of the core is.
     pub(crate) places: BTreeMap<WorkloadIx, u64>,
-    next_number: u64,
-    keys: BTreeMap<(String, String), u64>,
+    pub(crate) next_number: u64,
+    pub(crate) keys: BTreeMap<(String, String), u64>,
     pub(crate) tokens: BTreeMap<String, (TokenIssued, bool)>,
     /// Why hosts drain or are down.
     pub(crate) host_reasons: BTreeMap<String, String>,
     /// For each host which of its GPUs an attempt has.
-    gpu_owners: Vec<Vec<Option<u64>>>,
+    pub(crate) gpu_owners: Vec<Vec<Option<u64>>>,
     /// For each workload who waits for it.
-    dependents: BTreeMap<u64, Vec<u64>>,
+    pub(crate) dependents: BTreeMap<u64, Vec<u64>>,
+    /// What every version of the tree changed, oldest first.
+    pub(crate) changes: Vec<Change>,
+    /// Change sets that wait for their moment, by number.
+    pub(crate) scheduled: BTreeMap<u64, Scheduled>,
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Where a name is in a list, at the end of it if it was not there.
+fn place<'a>(names: &mut Vec<&'a str>, name: &'a str) -> u32 {
+    let at = names.iter().position(|other| *other == name).unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    });
+    at as u32
+}
+
+fn rate_of(created: &Created, model: &str) -> u64 {
+    created.rates_milli.get(model).copied().unwrap_or(1000)
+}
+
+/// The GPU models of a site in the order of the core's indices, and what one unit of the ledger is worth in
+/// thousandths of a GPU-millisecond at rate 1.
+pub(crate) fn models_of(created: &Created) -> (Vec<String>, u64) {
+    let mut models = Vec::new();
+    for host in &created.hosts {
+        place(&mut models, &host.model);
+    }
+    let step = models.iter().map(|model| rate_of(created, model)).fold(0, gcd).max(1);
+    (models.into_iter().map(str::to_owned).collect(), step)
 }
 
 impl Site {
@@ -57,26 +96,20 @@ impl Site {
         if created.hosts.is_empty() {
             return Err(fault(first, "a site needs at least one host".into()));
         }
-        let mut models: Vec<String> = Vec::new();
-        let mut domains: Vec<String> = Vec::new();
-        let place = |names: &mut Vec<String>, name: &str| {
-            names.iter().position(|other| other == name).unwrap_or_else(|| {
-                names.push(name.to_owned());
-                names.len() - 1
-            })
-        };
+        let (models, rate_step) = models_of(created);
+        let mut domains: Vec<&str> = Vec::new();
         let hosts: Vec<HostSpec> = created
             .hosts
             .iter()
             .map(|host| HostSpec {
                 gpus: host.gpus,
-                model: ModelIx(place(&mut models, &host.model) as u32),
-                domain: place(&mut domains, host.domain.as_deref().unwrap_or("")) as u32,
+                model: ModelIx(
+                    models.iter().position(|model| *model == host.model).expect("listed") as u32,
+                ),
+                domain: place(&mut domains, host.domain.as_deref().unwrap_or("")),
             })
             .collect();
-        let rate = |model: &String| created.rates_milli.get(model).copied().unwrap_or(1000);
-        let rate_step = models.iter().map(rate).fold(0, gcd).max(1);
-        let rates = models.iter().map(|model| rate(model) / rate_step).collect();
+        let rates = models.iter().map(|model| rate_of(created, model) / rate_step).collect();
         let given = &created.settings;
         let settings = Settings {
             lookback: SpanMs(given.lookback_ms),
@@ -90,9 +123,18 @@ impl Site {
         let tree = Tree::new(nodes(&budgets, rate_step));
         let state = State::new(settings, &hosts, rates, tree);
         let policy = bursar_core::BudgetPolicy::new(&state);
+        let first_change = Change {
+            version: change.version,
+            at_ms: second.at_ms,
+            author: second.actor.clone(),
+            reason: change.reason.clone(),
+            edits: changes::diff(&Budgets::default(), &budgets),
+        };
         Ok(Self {
             created: created.clone(),
             budgets,
+            changes: vec![first_change],
+            scheduled: BTreeMap::new(),
             scheduler: Scheduler::new(state, Box::new(policy)),
             gpu_owners: hosts.iter().map(|host| vec![None; host.gpus as usize]).collect(),
             models,
@@ -200,10 +242,33 @@ impl Site {
     fn fold(&mut self, at: TimeMs, record: &Record) -> Result<(), String> {
         match &record.body {
             Body::Created(_) => Err("a site is created once".into()),
-            Body::BudgetsChanged(change) => self.fold_budgets(at, change),
+            Body::BudgetsChanged(change) => self.fold_budgets(at, change, record.actor.clone()),
+            Body::ChangeScheduled { effective_ms, reason, edits } => {
+                let author = record.actor.clone().ok_or("a change set has an author")?;
+                let scheduled = Scheduled {
+                    id: record.seq,
+                    author,
+                    asked_ms: at.0,
+                    effective_ms: *effective_ms,
+                    reason: reason.clone(),
+                    edits: edits.clone(),
+                };
+                self.scheduled.insert(record.seq, scheduled);
+                Ok(())
+            }
+            Body::ScheduleDropped { change, .. } => {
+                let dropped = self.scheduled.remove(change);
+                dropped.map(|_| ()).ok_or_else(|| format!("no change set {change} is scheduled"))
+            }
             Body::Submitted(submitted) => {
                 self.fold_submission(at, submitted, record.actor.as_deref())
             }
+            Body::Released { workload } => {
+                let work = self.works.get_mut(workload);
+                work.ok_or_else(|| format!("no workload {workload}"))?.held = None;
+                self.release(at, *workload)
+            }
+            Body::Requeued { workload } => self.fold_requeue(at, *workload),
             Body::Cancelled { workload } => self.fold_cancel(at, *workload),
             Body::Started { workload, attempt } => {
                 let place = self.place_of(*workload, *attempt)?;
@@ -215,7 +280,12 @@ impl Site {
                 latest.outcome = Some(*outcome);
                 latest.exit_code = *exit_code;
                 latest.detail.clone_from(detail);
-                self.event(at, Event::Stopped(place, stop_of(*outcome)))
+                let left = *outcome == Outcome::Left;
+                let told = self.scheduler.state().workload(place).status == Status::Preempting;
+                // The core knows of those only that it told to leave; one that left for another reason (a
+                // requeue) is its submitter's doing.
+                let stop = if left && !told { Stop::Cancelled } else { stop_of(*outcome) };
+                self.event(at, Event::Stopped(place, stop))
             }
             Body::Checkpointed { workload, attempt } => {
                 self.place_of(*workload, *attempt)?;
@@ -270,9 +340,24 @@ impl Site {
         result.map(|_| ())
     }
 
-    fn fold_budgets(&mut self, at: TimeMs, change: &BudgetsChanged) -> Result<(), String> {
+    fn fold_budgets(
+        &mut self,
+        at: TimeMs,
+        change: &BudgetsChanged,
+        author: Option<String>,
+    ) -> Result<(), String> {
         let budgets = budgets_of(change).map_err(|refused| refused.message)?;
         self.event(at, Event::TreeChanged(nodes(&budgets, self.rate_step)))?;
+        self.changes.push(Change {
+            version: change.version,
+            at_ms: at.0,
+            author,
+            reason: change.reason.clone(),
+            edits: changes::diff(&self.budgets, &budgets),
+        });
+        if let Some(id) = change.scheduled {
+            self.scheduled.remove(&id);
+        }
         self.budgets = budgets;
         Ok(())
     }
@@ -303,31 +388,53 @@ impl Site {
                 stage: Stage::Waits,
                 attempts: Vec::new(),
                 cancelled: false,
+                held: submitted.held.clone(),
+                requeue_by_ms: None,
+                attempts_before: 0,
             },
         );
         self.release(at, number)
     }
 
-    /// A workload enters the queue once all that it waits for have ended as they must; if one has not, it ends
-    /// itself.
+    /// A workload enters the queue if it may by now; if it never can, it ends.
     fn release(&mut self, at: TimeMs, number: u64) -> Result<(), String> {
-        let work = &self.works[&number];
-        if work.stage != Stage::Waits {
-            return Ok(());
+        self.settle(at, vec![number])
+    }
+
+    /// Lets those who may enter the queue by now, and ends those who never can, with all that follows from it.
+    /// In a loop: chains of workloads that wait for each other may be long.
+    fn settle(&mut self, at: TimeMs, first: Vec<u64>) -> Result<(), String> {
+        let mut open = VecDeque::from(first);
+        while let Some(number) = open.pop_front() {
+            match self.outlook(&self.works[&number]) {
+                Outlook::Stays => {}
+                Outlook::Unreachable => open.extend(self.close(number, Ending::Unreachable)),
+                Outlook::Enters => self.enter(at, number)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A workload enters the queue once nobody holds it, all that it waits for have ended as they must, and its
+    /// array has room; if one that it waits for has ended otherwise, it never can.
+    fn outlook(&self, work: &Work) -> Outlook {
+        if work.stage != Stage::Waits || work.held.is_some() {
+            return Outlook::Stays;
         }
         let mut waits = false;
         for after in &work.declared.after {
             match self.works.get(&after.workload).map(|work| work.stage) {
                 Some(Stage::Ended(Ending::Completed)) => {}
                 Some(Stage::Ended(_)) if after.when == When::Any => {}
-                Some(Stage::Ended(_)) | None => return self.end(at, number, Ending::Unreachable),
+                Some(Stage::Ended(_)) | None => return Outlook::Unreachable,
                 Some(Stage::Waits | Stage::Live(_)) => waits = true,
             }
         }
-        if waits {
-            return Ok(());
-        }
-        let spec = self.spec(number, &work.declared)?;
+        if waits || !self.array_has_room(work) { Outlook::Stays } else { Outlook::Enters }
+    }
+
+    fn enter(&mut self, at: TimeMs, number: u64) -> Result<(), String> {
+        let spec = self.spec(number, &self.works[&number].declared)?;
         let result = self.scheduler.apply(at, Event::Submitted(Box::new(spec)));
         let place = result.map_err(|refusal| refusal.to_string())?.expect("a place");
         self.works.get_mut(&number).expect("it was just there").stage = Stage::Live(place);
@@ -336,13 +443,59 @@ impl Site {
         Ok(())
     }
 
+    /// Whether another element of a workload's array may be in the queue or run.
+    fn array_has_room(&self, work: &Work) -> bool {
+        let Some((element, most)) = work.declared.element.and_then(|e| Some((e, e.at_once?)))
+        else {
+            return true;
+        };
+        let live = self.elements(&element).filter(|one| matches!(one.stage, Stage::Live(_)));
+        live.take(most as usize).count() < most as usize
+    }
+
+    /// All workloads of an array.
+    pub fn elements(&self, of: &Element) -> impl Iterator<Item = &Work> {
+        self.works.range(of.array..of.array + u64::from(of.size)).map(|(_, work)| work)
+    }
+
     fn end(&mut self, at: TimeMs, number: u64, ending: Ending) -> Result<(), String> {
+        let next = self.close(number, ending);
+        self.settle(at, next)
+    }
+
+    /// A workload ends, or waits again if that was asked for. Returns whom that may concern.
+    fn close(&mut self, number: u64, ending: Ending) -> Vec<u64> {
         let work = self.works.get_mut(&number).expect("a workload that ends exists");
-        work.stage = Stage::Ended(ending);
-        for dependent in self.dependents.remove(&number).unwrap_or_default() {
-            self.release(at, dependent)?;
+        if work.requeue_by_ms.take().is_some() && !work.cancelled && ending != Ending::Completed {
+            work.wait_again();
+            return vec![number];
         }
-        Ok(())
+        work.stage = Stage::Ended(ending);
+        let element = work.declared.element.filter(|element| element.at_once.is_some());
+        let mut next = self.dependents.get(&number).cloned().unwrap_or_default();
+        if let Some(element) = element {
+            // What one element waits for, all do: if the first cannot enter, none can.
+            let mut others = self.elements(&element);
+            let waits = |one: &&Work| one.stage == Stage::Waits && one.held.is_none();
+            next.extend(others.find(waits).map(|one| one.number));
+        }
+        next
+    }
+
+    fn fold_requeue(&mut self, at: TimeMs, number: u64) -> Result<(), String> {
+        let work = self.works.get_mut(&number).ok_or_else(|| format!("no workload {number}"))?;
+        match work.stage {
+            Stage::Ended(_) => {
+                work.cancelled = false;
+                work.wait_again();
+                self.release(at, number)
+            }
+            Stage::Live(_) => {
+                work.requeue_by_ms = Some(at.0.saturating_add(work.declared.grace_ms));
+                Ok(())
+            }
+            Stage::Waits => Err(format!("workload {number} waits already")),
+        }
     }
 
     fn fold_cancel(&mut self, at: TimeMs, number: u64) -> Result<(), String> {
@@ -499,8 +652,9 @@ impl Site {
             let name = self.created.hosts[host.at()].name.clone();
             placement.push((name, taken.into_iter().map(|gpu| gpu as u32).collect()));
         }
+        let before = self.works[&number].attempts_before;
         let attempt = Attempt {
-            number: core.attempt,
+            number: before + core.attempt,
             allocated: core.allocated,
             decided_ms: core.decided.0.min(at.0),
             started_ms: None,

@@ -30,7 +30,7 @@ pub enum Standing {
 /// What a waiting workload waits for (rule 11). Moments in milliseconds since the site was created.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Why {
-    /// The rule.
+    /// The rule; 0 where none of the rules has a part in it, as the workload is not in the queue yet.
     pub rule: u8,
     /// A sentence without moments.
     pub text: String,
@@ -136,7 +136,11 @@ impl Site {
     /// What a workload waits for; none if it does not wait for GPUs.
     #[must_use]
     pub fn why(&self, work: &Work) -> Option<Why> {
-        let Stage::Live(place) = work.stage else { return None };
+        let place = match work.stage {
+            Stage::Live(place) => place,
+            Stage::Waits => return Some(self.why_outside(work)),
+            Stage::Ended(_) => return None,
+        };
         let status = self.scheduler.state().workload(place).status;
         if !matches!(status, Status::Queued | Status::Held) {
             return None;
@@ -181,6 +185,27 @@ impl Site {
             WaitReason::Compared(policy) => format!("it waits by policy {policy}"),
         };
         Some(why)
+    }
+
+    /// Why a workload is not in the queue yet.
+    fn why_outside(&self, work: &Work) -> Why {
+        let ended = |number: &u64| {
+            self.work(*number).is_none_or(|other| matches!(other.stage, Stage::Ended(_)))
+        };
+        let others = work.declared.after.iter().map(|after| after.workload);
+        let others: Vec<String> =
+            others.filter(|one| !ended(one)).map(|one| one.to_string()).collect();
+        let text = if let Some(held) = &work.held {
+            format!("it is held until it is released: {held}")
+        } else if others.is_empty() {
+            let most = work.declared.element.and_then(|element| element.at_once).unwrap_or(0);
+            format!(
+                "{most} workloads of its array are in the queue or run; it enters when one ends"
+            )
+        } else {
+            format!("it waits for workload {} to end", others.join(", "))
+        };
+        Why { rule: 0, text, until_ms: None, usage_ratio: None, ahead: None, takeable_gpus: None }
     }
 
     /// Budgets that a person may see, root first.
@@ -289,6 +314,9 @@ impl Site {
             Status::Running | Status::Preempting if too_old() => {
                 Some(Wanted::Stop { reason: "max_runtime" })
             }
+            Status::Running if work.requeue_by_ms.is_some() => {
+                work.requeue_by_ms.map(|by_ms| Wanted::Leave { by_ms })
+            }
             Status::Starting | Status::Running => Some(Wanted::Run),
             Status::Preempting => Some(Wanted::Leave { by_ms: core.leave_by.0 }),
             Status::Queued | Status::Held | Status::Ended => None,
@@ -301,6 +329,7 @@ impl Site {
         let state = self.scheduler.state();
         let deadlines = self.wanted().flat_map(|(work, attempt, wanted)| {
             let ages = attempt.started_ms.zip(work.declared.max_runtime_ms);
+            // At the end of its grace one that was to leave is ended.
             let leave = match wanted {
                 Wanted::Leave { by_ms } => Some(by_ms),
                 Wanted::Run | Wanted::Stop { .. } => None,

@@ -3,10 +3,10 @@
 use crate::declare::Declared;
 use crate::record::Outcome;
 use bursar_core::WorkloadIx;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A workload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Work {
     /// Its number.
     pub number: u64,
@@ -20,12 +20,18 @@ pub struct Work {
     pub attempts: Vec<Attempt>,
     /// Whether somebody asked for its end.
     pub cancelled: bool,
+    /// Why it does not enter the queue before somebody releases it.
+    pub held: Option<String>,
+    /// By when its attempt must have left to wait again, if somebody asked for that.
+    pub requeue_by_ms: Option<u64>,
+    /// Attempts that it had before it last entered the queue.
+    pub attempts_before: u32,
 }
 
 /// Where a workload stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// Waits for other workloads to end; not in the queue yet.
+    /// Waits for other workloads to end, or for somebody who releases it; not in the queue yet.
     Waits,
     /// In the core's hands.
     Live(WorkloadIx),
@@ -34,7 +40,7 @@ pub enum Stage {
 }
 
 /// How a workload ended for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// It finished its work.
@@ -52,7 +58,7 @@ pub enum Ending {
 }
 
 /// One attempt. Moments in milliseconds since the site was created.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
     /// Its number, from 1.
     pub number: u32,
@@ -89,7 +95,7 @@ pub struct Attempt {
 }
 
 /// Why an attempt was told to leave.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Eviction {
     /// When.
     pub at_ms: u64,
@@ -112,6 +118,11 @@ impl Work {
     #[must_use]
     pub fn latest(&self) -> Option<&Attempt> {
         self.attempts.last()
+    }
+
+    pub(crate) fn wait_again(&mut self) {
+        self.stage = Stage::Waits;
+        self.attempts_before = self.latest().map_or(0, |latest| latest.number);
     }
 
     /// GPU-milliseconds charged so far for attempts that have ended.

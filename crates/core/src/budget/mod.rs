@@ -168,6 +168,18 @@ impl BudgetPolicy {
         }
     }
 
+    /// A policy that goes on with a state in which work waits and runs and for which all has been decided, as
+    /// one does that saw it come to that: what is remembered changes no result.
+    #[must_use]
+    pub fn resumed(state: &State) -> Self {
+        let mut new = Self::new(state);
+        for workload in state.waiting() {
+            new.observe(state, &Notice::Requeued(workload));
+        }
+        new.note_reservations(state);
+        new
+    }
+
     /// The same policy without any memory of what is blocked: slow, and what the other is tested against.
     #[must_use]
     pub fn forgetful(state: &State) -> Self {
@@ -662,12 +674,7 @@ impl Policy for BudgetPolicy {
     }
 
     fn rebuilt(&self, state: &State) -> Option<Box<dyn Policy>> {
-        let mut new = Self { forgetful: self.forgetful, may_move: true, ..Self::new(state) };
-        for workload in state.waiting() {
-            new.observe(state, &Notice::Requeued(workload));
-        }
-        new.note_reservations(state);
-        Some(Box::new(new))
+        Some(Box::new(Self { forgetful: self.forgetful, may_move: true, ..Self::resumed(state) }))
     }
 
     fn clone_box(&self) -> Box<dyn Policy> {

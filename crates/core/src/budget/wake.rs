@@ -216,7 +216,7 @@ impl BudgetPolicy {
     /// Moments at which the core wakes whatever the ratios do; beyond the first, pieces may bend.
     fn known_wakes(&self, state: &State) -> TimeMs {
         let due = state.reservations.iter().map(|reservation| reservation.until);
-        let wakes = due.chain(state.first_protection_end());
+        let wakes = due.chain(state.next_protection_end());
         wakes.filter(|&at| at > state.now()).fold(TimeMs::NEVER, TimeMs::min)
     }
 }

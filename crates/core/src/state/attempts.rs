@@ -6,7 +6,6 @@ use crate::ledger::Change;
 use crate::reason::{EvictReason, StartReason};
 use crate::units::{HostIx, SpanMs, WorkloadIx};
 use crate::workload::{Refusal, Status};
-use core::cmp::Reverse;
 
 impl State {
     /// Commits a start: the contract counts, victims were told to leave before. GPUs that are idle enough
@@ -112,7 +111,7 @@ impl State {
             let contract = u128::from(units) * u128::from(protection.0);
             self.ledger.uncommit(&self.tree, budget, contract);
             self.ledger.start(&self.tree, budget, units, until, now);
-            self.protection_ends.push(Reverse((until, index)));
+            self.protection_ends.insert((until, index));
         } else {
             workload.protected_until = now;
             self.ledger.unallocated(&self.tree, budget, units, Change::More, now);

@@ -145,6 +145,9 @@ pub(super) async fn me(State(shared): State<Shared>, headers: HeaderMap) -> Answ
 pub(super) struct SubmitQuery {
     #[serde(default)]
     dry_run: bool,
+    /// Do not let it enter the queue before it is released.
+    #[serde(default)]
+    hold: bool,
 }
 
 pub(super) async fn submit(
@@ -153,7 +156,7 @@ pub(super) async fn submit(
     headers: HeaderMap,
     body: axum::body::Bytes,
 ) -> Answer {
-    let dry_run = query.map_err(bad_query)?.0.dry_run;
+    let SubmitQuery { dry_run, hold } = query.map_err(bad_query)?.0;
     let file: WorkloadFile = read(&body)?;
     let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).map(str::to_owned);
     as_user(&shared, &headers, move |daemon, token| {
@@ -162,7 +165,7 @@ pub(super) async fn submit(
         }
         let user = token.user;
         let prepare = |site: &Site| {
-            let submission = site.submit(&user, file.workload, key.as_deref())?;
+            let submission = site.submit(&user, file.workload, key.as_deref(), hold)?;
             let accepted = &submission.accepted;
             let mut answer = json!({
                 "defaults": accepted.defaults,
@@ -172,10 +175,12 @@ pub(super) async fn submit(
             });
             if dry_run {
                 answer["declared"] = json!(accepted.declared);
-                return Ok((None, answer));
+                return Ok((vec![], answer));
             }
             answer["workload"] = json!(submission.workload);
-            Ok((submission.body, answer))
+            answer["count"] = json!(submission.count);
+            answer["held"] = json!(submission.held);
+            Ok((submission.bodies, answer))
         };
         let (_, answer) = daemon.ask_for(&user, prepare)?;
         Ok(Json(answer))
@@ -528,8 +533,8 @@ pub(super) async fn audit(
         let limit = query.limit.unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX);
         let unix = unix(daemon);
         let mut entries: Vec<Value> = Vec::new();
-        let read = daemon.journal().read(&mut |record| {
-            if record.seq > query.after && record.actor.is_some() {
+        let read = daemon.journal().read(query.after.saturating_add(1), &mut |record| {
+            if record.actor.is_some() {
                 if entries.len() == limit {
                     return Err(JournalError(String::new()));
                 }

@@ -49,6 +49,7 @@ pub(crate) struct Outside {
     pub(crate) records: Vec<String>,
     pub(crate) processes: BTreeMap<AttemptKey, Process>,
     pub(crate) forgotten: Vec<AttemptKey>,
+    pub(crate) snapshots: Option<(u64, Vec<u8>)>,
     pub(crate) journal_failures: u64,
     pub(crate) engine_failures: u64,
 }
@@ -107,12 +108,31 @@ impl Journal for World {
         Ok(())
     }
 
+    fn put_snapshot(&mut self, seq: u64, bytes: &[u8]) -> Result<(), JournalError> {
+        let mut outside = self.lock();
+        if outside.faulty && outside.dice.one_in(5) {
+            return Err(JournalError("no space left on device".into()));
+        }
+        assert!(seq <= outside.records.len() as u64, "a snapshot of what is written");
+        outside.snapshots = Some((seq, bytes.to_vec()));
+        Ok(())
+    }
+
+    fn latest_snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, JournalError> {
+        let mut outside = self.lock();
+        if outside.faulty && outside.dice.one_in(5) {
+            return Err(JournalError("it cannot be read".into()));
+        }
+        Ok(outside.snapshots.clone())
+    }
+
     fn read(
         &self,
+        from: u64,
         take: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
         let records = self.lock().records.clone();
-        for text in records {
+        for text in records.into_iter().skip(from as usize - 1) {
             take(serde_json::from_str(&text).expect("a record is read"))?;
         }
         Ok(())

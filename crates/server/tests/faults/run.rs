@@ -54,8 +54,13 @@ fn first() -> Vec<Body> {
         r#"{"a": {"share": 2, "children": {"a1": {"share": 1}, "a2": {"share": 1}}}, "b": {"share": 1}}"#,
     )
     .expect("a tree");
-    let change =
-        BudgetsChanged { version: 1, reason: "first".into(), budgets, owners: vec!["boss".into()] };
+    let change = BudgetsChanged {
+        version: 1,
+        reason: "first".into(),
+        budgets,
+        owners: vec!["boss".into()],
+        scheduled: None,
+    };
     vec![Body::Created(created), Body::BudgetsChanged(change)]
 }
 
@@ -65,6 +70,7 @@ fn open(world: &World) -> Result<Alive, Failure> {
         log_bytes_max: 1,
         log_files_max: 1,
         as_user: false,
+        snapshot_every: 15,
     };
     Daemon::open(world.clone(), world.clone(), |_| Ok(world.clone()), options, first)
 }
@@ -83,6 +89,7 @@ pub(crate) fn play(seed: u64) -> Seen {
         records: Vec::new(),
         processes: BTreeMap::new(),
         forgotten: Vec::new(),
+        snapshots: None,
         journal_failures: 0,
         engine_failures: 0,
     };
@@ -94,10 +101,10 @@ pub(crate) fn play(seed: u64) -> Seen {
     for _ in 0..150 {
         pass_time(&world, &mut daemon, &mut dice);
         for _ in 0..dice.below(3) {
-            if let Ok(record) = request(&mut daemon, &mut dice)
-                && let Body::Submitted(submitted) = record.body
-            {
-                acknowledged.push(submitted.workload);
+            for record in request(&mut daemon, &mut dice).unwrap_or_default() {
+                if let Body::Submitted(submitted) = record.body {
+                    acknowledged.push(submitted.workload);
+                }
             }
         }
         // A round that fails is followed by another.
@@ -133,40 +140,49 @@ fn pass_time(world: &World, daemon: &mut Alive, dice: &mut Dice) {
     world.advance(now + dice.below(span));
 }
 
-fn request(daemon: &mut Alive, dice: &mut Dice) -> Result<Record, Failure> {
+fn request(daemon: &mut Alive, dice: &mut Dice) -> Result<Vec<Record>, Failure> {
     let number = 1 + dice.below(daemon.site().next_number());
     let host = format!("h-{}", dice.below(3));
-    let kind = dice.below(14);
+    let kind = dice.below(17);
     let budget = ["a/a1", "a/a2", "b"][dice.below(3) as usize];
     let gpus = [1, 1, 2, 4, 8][dice.below(5) as usize];
     let minutes = [0, 5, 20, 60][dice.below(4) as usize];
     let (rank, resumable) = (dice.below(2), dice.below(3) > 0);
     let share = dice.below(4);
-    if kind > 3 {
+    let array = if dice.one_in(8) { ", array: 0-2%1" } else { "" };
+    if kind > 5 {
         let text = format!(
-            "workload: {{name: w, gpus: {gpus}, min_runtime: {minutes}m, resumable: {resumable}, rank: {rank}, budget_owner: {budget}, command: [x]}}"
+            "workload: {{name: w, gpus: {gpus}, min_runtime: {minutes}m, resumable: {resumable}, rank: {rank}, budget_owner: {budget}, command: [x]{array}}}"
         );
         let doc = declare::read_workload(&text).expect("a workload");
         let asked = daemon.ask_for("boss", |site| {
-            let submission = site.submit("boss", doc, None)?;
-            Ok((submission.body, submission.workload))
+            let submission = site.submit("boss", doc, None, false)?;
+            Ok((submission.bodies, submission.workload))
         });
-        let (record, number) = asked?;
-        let record = record.expect("it is new");
-        let Body::Submitted(submitted) = &record.body else { panic!("a submission") };
-        assert_eq!(submitted.workload, number, "what is told is what is journaled");
-        return Ok(record);
+        let (records, number) = asked?;
+        for (record, number) in records.iter().zip(number..) {
+            let Body::Submitted(submitted) = &record.body else { panic!("a submission") };
+            assert_eq!(submitted.workload, number, "what is told is what is journaled");
+        }
+        return Ok(records);
     }
-    daemon.ask("boss", |site| match kind {
+    let later = daemon.site().now_ms() + 1 + dice.below(30 * MINUTE);
+    let record = daemon.ask("boss", |site| match kind {
+        3 => site.requeue("boss", number),
         0 => site.cancel("boss", number),
         1 => site.drain("boss", &host, "test"),
         2 => site.undrain("boss", &host),
         _ => {
             let mut tree = site.budgets.tree.clone();
             tree.get_mut("b").expect("b").share = bursar_site::budgets::Share(share * 1_000_000);
-            site.change_budgets("boss", site.budgets.version, tree, None, "they change")
+            let base = site.budgets.version;
+            match kind {
+                4 => site.change_budgets("boss", base, tree, None, "they change"),
+                _ => site.schedule_budgets("boss", base, tree, None, "they change soon", later),
+            }
         }
-    })
+    });
+    record.map(|record| vec![record])
 }
 
 fn assert_safe(daemon: &Alive, acknowledged: &[u64], seed: u64) {
@@ -241,6 +257,11 @@ fn come_to_the_end(
     }
     drop(outside);
     let again = open(world).expect("it opens");
+    // As it was, from the latest snapshot, and from the first record on: the same to the byte.
+    let bytes = again.site().snapshot();
+    assert!(world.lock().snapshots.take().is_some(), "seed {seed}: a snapshot was kept");
+    let whole = open(world).expect("it opens");
+    assert!(bytes == whole.site().snapshot(), "seed {seed}: the snapshot is not the replay");
     let shown = |daemon: &Alive| {
         let works: Vec<_> = daemon.site().works().collect();
         format!("{works:?} {:?}", daemon.site().budget_views("boss"))

@@ -3,6 +3,7 @@
 
 mod world;
 
+use bursar_site::snapshot::{DECIDES_AS, SnapshotError};
 use bursar_site::{Body, Record, Site, Stage};
 use world::World;
 
@@ -36,6 +37,61 @@ fn a_journal_folds_to_the_same_site() {
     }
 }
 
+/// A restart: the journal up to some record is a snapshot, the rest is folded.
+#[test]
+fn a_snapshot_is_the_site_and_goes_on_as_it_would_have() {
+    for seed in 0..60 {
+        let world = World::play(seed, 250);
+        let records = &world.records;
+        let mut site = Site::new(&records[0], &records[1]).expect("it begins");
+        let mut restarted = Site::restored(&site.snapshot()).expect("it is ours");
+        for record in &records[2..] {
+            site.apply(record).expect("a replay");
+            restarted.apply(record).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            if matches!(record.body, Body::Planned { .. }) && record.seq % 5 == seed % 5 {
+                assert!(site.snapshot() == restarted.snapshot(), "seed {seed}, {}", record.seq);
+                restarted = Site::restored(&restarted.snapshot()).expect("it is ours");
+            }
+        }
+        assert_eq!(shown(&site), shown(&restarted), "seed {seed}");
+        assert!(site.snapshot() == restarted.snapshot(), "seed {seed}");
+        assert!(site.snapshot() == world.site.snapshot(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_snapshot_of_other_code_or_in_pieces_is_not_taken() {
+    let bytes = World::play(1, 30).site.snapshot();
+    for cut in 0..bytes.len() {
+        assert!(Site::restored(&bytes[..cut]).is_err(), "{cut} of {} bytes", bytes.len());
+    }
+    let at = bytes.windows(16).position(|window| window == DECIDES_AS.as_bytes());
+    let mut other = bytes;
+    other[at.expect("it says who made it")] ^= 1;
+    assert!(matches!(Site::restored(&other), Err(SnapshotError::Other(_))));
+}
+
+#[test]
+fn no_more_of_an_array_are_live_than_it_allows() {
+    let mut most = 0;
+    for seed in 0..30 {
+        let site = World::play(seed, 250).site;
+        for work in site.works() {
+            let Some(element) = work.declared.element else { continue };
+            let Some(at_once) = element.at_once else { continue };
+            let live = site.elements(&element).filter(|one| matches!(one.stage, Stage::Live(_)));
+            let live = live.count();
+            assert!(live <= at_once as usize, "seed {seed}: {live} of array {}", element.array);
+            let waits = |one: &&bursar_site::Work| one.stage == Stage::Waits && one.held.is_none();
+            let idle = site.elements(&element).filter(waits).count();
+            let after = !work.declared.after.is_empty();
+            assert!(live == at_once as usize || idle == 0 || after, "seed {seed}: room is left");
+            most = most.max(live);
+        }
+    }
+    assert_eq!(most, 2, "some array was at work");
+}
+
 #[test]
 fn worlds_are_worth_playing() {
     let mut seen = std::collections::BTreeMap::new();
@@ -46,13 +102,28 @@ fn worlds_are_worth_playing() {
         }
         let evicted = world.site.works().flat_map(|work| &work.attempts);
         *seen.entry("evicted").or_insert(0) += evicted.filter(|one| one.eviction.is_some()).count();
+        let again = world.site.works().filter(|work| work.attempts_before > 0);
+        *seen.entry("restarted").or_insert(0) += again.count();
+        let elements = world.site.works().filter(|work| work.declared.element.is_some());
+        *seen.entry("array").or_insert(0) += elements.count();
     }
-    for kind in
-        ["submitted", "cancelled", "started", "stopped", "drain_started", "host_up", "evicted"]
-    {
+    for kind in [
+        "submitted",
+        "cancelled",
+        "started",
+        "stopped",
+        "drain_started",
+        "host_up",
+        "evicted",
+        "requeued",
+        "released",
+        "change_scheduled",
+        "restarted",
+        "array",
+    ] {
         assert!(seen.get(kind).is_some_and(|&count| count > 50), "{kind}: {seen:?}");
     }
-    assert!(seen["budgets_changed"] > 100, "{seen:?}");
+    assert!(seen["budgets_changed"] > 100 && seen["schedule_dropped"] > 20, "{seen:?}");
 }
 
 #[test]

@@ -64,6 +64,7 @@ impl World {
             reason: "the first".into(),
             budgets,
             owners: vec!["boss".into()],
+            scheduled: None,
         };
         let record = |seq, body| Record { seq, at_ms: 0, actor: Some("boss".into()), body };
         let records =
@@ -78,8 +79,12 @@ impl World {
     }
 
     fn put(&mut self, body: Body) {
+        self.put_by("boss", body);
+    }
+
+    fn put_by(&mut self, actor: &str, body: Body) {
         let seq = self.records.len() as u64 + 1;
-        let record = Record { seq, at_ms: self.now_ms, actor: Some("boss".into()), body };
+        let record = Record { seq, at_ms: self.now_ms, actor: Some(actor.into()), body };
         self.site.apply(&record).unwrap_or_else(|error| panic!("{error}: {record:?}"));
         self.records.push(record);
     }
@@ -94,6 +99,9 @@ impl World {
             self.request();
         }
         self.act();
+        while let Some((author, body)) = self.site.due_change(self.now_ms) {
+            self.put_by(&author, body);
+        }
         let planned = self.site.plan(self.now_ms);
         let seq = self.records.len() as u64 + 1;
         let body = Body::Planned { decisions: planned.decisions, hash: planned.hash };
@@ -104,7 +112,16 @@ impl World {
     }
 
     fn request(&mut self) {
-        let body = match self.dice.below(12) {
+        let body = match self.dice.below(15) {
+            12 | 13 => {
+                let number = 1 + self.dice.below(self.site.next_number());
+                self.site.requeue("boss", number)
+            }
+            14 => {
+                let held = self.site.works().find(|work| work.held.is_some());
+                let number = held.map_or(0, |work| work.number);
+                self.site.release_held("boss", number)
+            }
             0 => {
                 let number = 1 + self.dice.below(self.site.next_number());
                 self.site.cancel("boss", number)
@@ -124,7 +141,11 @@ impl World {
                     shares[0], shares[1], shares[2]
                 );
                 let base = self.site.budgets.version;
-                self.site.change_budgets("boss", base, tree(&text), None, "they change")
+                let later = self.now_ms + self.dice.below(40 * MINUTE);
+                match self.dice.below(2) {
+                    0 => self.site.change_budgets("boss", base, tree(&text), None, "they change"),
+                    _ => self.site.schedule_budgets("boss", base, tree(&text), None, "soon", later),
+                }
             }
             _ => {
                 let budgets = ["a/a1", "a/a2", "a/a3", "b"];
@@ -140,11 +161,21 @@ impl World {
                     _ => String::new(),
                 };
                 let rank = self.dice.below(2);
+                let array = match self.dice.below(12) {
+                    0 => ", array: 0-4%2",
+                    1 => ", array: \"2,7\"",
+                    _ => "",
+                };
+                let hold = self.dice.below(20) == 0;
                 let text = format!(
-                    "workload: {{name: w, gpus: {gpus}, min_runtime: {minutes}m, resumable: {resumable}, budget_owner: {budget}, rank: {rank}, command: [x]{after}}}"
+                    "workload: {{name: w, gpus: {gpus}, min_runtime: {minutes}m, resumable: {resumable}, budget_owner: {budget}, rank: {rank}, command: [x]{after}{array}}}"
                 );
                 let doc = declare::read_workload(&text).expect("a workload");
-                self.site.submit("boss", doc, None).map(|done| done.body.expect("it is new"))
+                let done = self.site.submit("boss", doc, None, hold);
+                for body in done.map_or(vec![], |done| done.bodies) {
+                    self.put(body);
+                }
+                return;
             }
         };
         // What is refused is not journaled: that is the point of asking first.
