@@ -1,10 +1,11 @@
 //! The budget tree and the exact fractions of it (rule 3).
 
 use crate::units::BudgetIx;
+use crate::wide::Natural;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
+use core::cmp::{Ordering, Reverse};
 
 /// The common denominator of all fractions.
 pub const FRACTION_ONE: u64 = 1 << 32;
@@ -35,6 +36,24 @@ pub struct Tree {
     leaves: Vec<BudgetIx>,
     /// For each node its place among the leaves, if it is one.
     leaf_places: Vec<Option<u32>>,
+}
+
+/// The exact fraction of a leaf: how many whole steps of the common denominator, and what is left.
+#[derive(Debug)]
+struct Unrounded {
+    leaf: BudgetIx,
+    floor: u64,
+    /// The remainder, over `den`.
+    rest: Natural,
+    den: Natural,
+}
+
+impl Unrounded {
+    /// The largest remainder first; ties: the larger fraction, then the order of the tree.
+    fn order(&self, other: &Self) -> Ordering {
+        (other.rest.times(&self.den).cmp(&self.rest.times(&other.den)))
+            .then_with(|| (Reverse(self.floor), self.leaf).cmp(&(Reverse(other.floor), other.leaf)))
+    }
 }
 
 impl Tree {
@@ -85,35 +104,24 @@ impl Tree {
         self.round_fractions();
     }
 
-    /// Rounds all leaves once, by largest remainder (ties: larger fraction, then the
-    /// order of the tree), to the common
-    /// denominator; a node's fraction is the sum of its leaves' (rule 3). The exact fractions are
-    /// carried to 2^-64 on the way down, far below half a step of the result.
+    /// Rounds all leaves once, by largest remainder (ties: larger fraction, then the order of the tree), to
+    /// the common denominator; a node's fraction is the sum of its leaves' (rule 3). All of it is exact: two
+    /// remainders that are equal must not differ by how a path to them was rounded.
     fn round_fractions(&mut self) {
-        let mut exact = vec![0u128; self.nodes.len()];
-        exact[0] = 1 << 64;
-        for index in 0..self.nodes.len() {
-            let total: u128 = self.children[index]
-                .iter()
-                .map(|child| u128::from(self.nodes[child.at()].share_micro))
-                .sum();
-            for child in &self.children[index] {
-                let share = u128::from(self.nodes[child.at()].share_micro);
-                exact[child.at()] = (exact[index] * share).checked_div(total).unwrap_or(0);
-            }
-        }
-        let funded: u128 = self.leaves.iter().map(|leaf| exact[leaf.at()]).sum();
+        let totals: Vec<u128> = (0..self.len()).map(|node| self.share_of_children(node)).collect();
+        let mut leaves: Vec<Unrounded> =
+            self.leaves.iter().map(|&leaf| self.unrounded(leaf, &totals)).collect();
         // What no leaf was given (a node all of whose children have share 0) stays unspent.
-        let target = (funded + (1 << 31)) >> 32;
-        let mut order: Vec<BudgetIx> = self.leaves.clone();
-        let remainder = |leaf: BudgetIx| exact[leaf.at()] & 0xffff_ffff;
-        order.sort_by_key(|&leaf| (Reverse(remainder(leaf)), Reverse(exact[leaf.at()]), leaf));
-        let floors: u128 = self.leaves.iter().map(|leaf| exact[leaf.at()] >> 32).sum();
+        let (num, den) = self.funded(&totals);
+        let (floor, rest) = num.fraction_of(&den);
+        let target = floor + u64::from(rest.plus(&rest) >= den);
+        let floors: u64 = leaves.iter().map(|leaf| leaf.floor).sum();
         let mut left = target - floors;
+        leaves.sort_by(Unrounded::order);
         self.fractions.fill(0);
-        for leaf in order {
-            let mut fraction = (exact[leaf.at()] >> 32) as u64;
-            if left > 0 && exact[leaf.at()] > 0 {
+        for Unrounded { leaf, floor, rest, .. } in leaves {
+            let mut fraction = floor;
+            if left > 0 && (floor > 0 || !rest.is_zero()) {
                 fraction += 1;
                 left -= 1;
             }
@@ -123,6 +131,45 @@ impl Tree {
                 node = self.nodes[at.at()].parent;
             }
         }
+    }
+
+    fn share_of_children(&self, node: usize) -> u128 {
+        let shares = self.children[node].iter().map(|child| self.nodes[child.at()].share_micro);
+        shares.map(u128::from).sum()
+    }
+
+    /// The exact fraction of a leaf, given the sums of shares below each node.
+    fn unrounded(&self, leaf: BudgetIx, totals: &[u128]) -> Unrounded {
+        let (mut num, mut den) = (Natural::from(1), Natural::from(1));
+        for node in self.path(leaf) {
+            let Some(parent) = self.parent(node) else { break };
+            num = num.times(&Natural::from(u128::from(self.node(node).share_micro)));
+            den = den.times(&Natural::from(totals[parent.at()].max(1)));
+        }
+        let (floor, rest) = num.fraction_of(&den);
+        Unrounded { leaf, den, floor, rest }
+    }
+
+    /// The exact fraction of all that some leaf is given.
+    fn funded(&self, totals: &[u128]) -> (Natural, Natural) {
+        let one = || (Natural::from(1), Natural::from(1));
+        let mut funded: Vec<(Natural, Natural)> = (0..self.len()).map(|_| one()).collect();
+        for index in (0..self.len()).rev() {
+            if self.children[index].is_empty() {
+                continue;
+            }
+            let (mut num, mut den) = (Natural::from(0), Natural::from(1));
+            for child in &self.children[index] {
+                let (child_num, child_den) = &funded[child.at()];
+                let share = Natural::from(u128::from(self.nodes[child.at()].share_micro));
+                num = num.times(child_den).plus(&share.times(child_num).times(&den));
+                den = den.times(child_den);
+            }
+            den = den.times(&Natural::from(totals[index].max(1)));
+            // Nearly always all of it is: numbers stay short.
+            funded[index] = if num == den { one() } else { (num, den) };
+        }
+        funded.swap_remove(0)
     }
 
     /// How many budgets there are, the root included.
@@ -244,6 +291,23 @@ pub(crate) mod tests {
         assert_eq!(tree.fraction(BudgetIx(1)), 2_863_311_531);
         assert_eq!(tree.fraction(BudgetIx(2)), 1_431_655_765);
         assert_eq!(tree.fraction(BudgetIx(0)), FRACTION_ONE);
+    }
+
+    #[test]
+    fn equal_remainders_of_unlike_paths_tie() {
+        // 1/3 and 2/3 x 7/8 = 7/12 leave a third of a step each: the larger fraction gets the step. Rounded on
+        // the way down, 7/12 would seem to leave less.
+        let tree = tree(&[("a", 1), ("b", 2), ("b/x", 1), ("b/y", 7)]);
+        let fractions: Vec<u64> = tree.leaves().iter().map(|&leaf| tree.fraction(leaf)).collect();
+        assert_eq!(fractions, [1_431_655_765, 357_913_941, 2_505_397_590]);
+    }
+
+    #[test]
+    fn what_nobody_is_given_is_rounded_once() {
+        // Nobody below b is given anything. a's 2/3 leave two thirds of a step, which is rounded up.
+        let tree = tree(&[("a", 2), ("b", 1), ("b/x", 0)]);
+        assert_eq!(tree.fraction(BudgetIx(1)), 2_863_311_531);
+        assert_eq!(tree.fraction(BudgetIx(0)), 2_863_311_531);
     }
 
     #[test]
