@@ -114,3 +114,70 @@ workloads:
     assert_has(&lines, &["0 started a2 h:2 unallocated", "3570 preempted a2"]);
     assert_has(&lines, &["3600 started a2 h:2 allocated"]);
 }
+
+#[test]
+fn a_promise_is_made_anew_where_a_limit_has_room_still() {
+    // y costs twice what x does. p is promised y at 1:30, when b1's contract ends. s1 goes on to charge 4
+    // GPU-hours an hour: from 1:15 on the limit has no room for p's 8 on y, but for its 4 on x.
+    let lines = play(
+        "
+cluster: {hosts: [{count: 1, gpus: 4, model: y, name: y}, {count: 2, gpus: 4, model: x, name: x}], rates: {y: 2}}
+budgets: {big: {share: 1}, small: {share: 1, limit: 13}}
+settings: {lookback: 8h, horizon: 2h, reservation_age: 1h, startup: 0s, grace: 0s}
+workloads:
+  - {id: b1, submit: 0s, budget: big, gpus: 4, runtime: 9h, min_runtime: 90m, resumable: true, gpu_model: y}
+  - {id: b2, submit: 0s, budget: big, gpus: 4, runtime: 9h, min_runtime: 2h, resumable: true, gpu_model: x}
+  - {id: s1, submit: 0s, budget: small, gpus: 4, runtime: 9h, min_runtime: 10m, gpu_model: x}
+  - {id: p, submit: 20m, budget: small, gpus: 4, runtime: 1h, min_runtime: 1h}
+",
+    );
+    assert_has(&lines, &["1200 reserved p y:4", "4500.001 reserved p x-1:4"]);
+    assert_has(&lines, &["7200 preempted b2", "7200 started p x-1:4 allocated"]);
+}
+
+#[test]
+fn all_promises_move_that_can_be_earlier_at_one_moment() {
+    // g1 waits for b1 and b2, g2 for b3 and b4. At 1:00 b2 and b4 end: what is left of each promise is earlier.
+    let lines = play(
+        "
+cluster: {hosts: [{count: 4, gpus: 4, model: x, name: h}]}
+budgets: {big: {share: 1}, small: {share: 1}}
+settings: {lookback: 8h, horizon: 2h, reservation_age: 1h, reservations: 2, startup: 0s, grace: 0s}
+workloads:
+  - {id: b1, submit: 0s, budget: big, gpus: 4, runtime: 9h, min_runtime: 80m, resumable: true}
+  - {id: b2, submit: 0s, budget: big, gpus: 4, runtime: 1h, min_runtime: 90m, resumable: true}
+  - {id: b3, submit: 0s, budget: big, gpus: 4, runtime: 9h, min_runtime: 100m, resumable: true}
+  - {id: b4, submit: 0s, budget: big, gpus: 4, runtime: 1h, min_runtime: 2h, resumable: true}
+  - {id: g1, submit: 10m, budget: small, gpus: 8, runtime: 2h, min_runtime: 2h}
+  - {id: g2, submit: 10m, budget: small, gpus: 8, runtime: 2h, min_runtime: 2h}
+",
+    );
+    assert_has(&lines, &["600 reserved g1 h-0:4 h-1:4", "600 reserved g2 h-2:4 h-3:4"]);
+    assert_has(&lines, &["3600 reserved g1 h-0:4 h-1:4", "3600 reserved g2 h-2:4 h-3:4"]);
+    assert_has(&lines, &["4800 started g1 h-0:4 h-1:4 allocated"]);
+    assert_has(&lines, &["6000 started g2 h-2:4 h-3:4 allocated"]);
+}
+
+#[test]
+fn a_start_elsewhere_unblocks_all_that_come_below_it() {
+    // Of 16 hours, a and b are allocated 186.9 GPU-hours each, c 10.3. At 1:14 x is blocked: a has 21.4 of its
+    // own, which is below c (0.12), but not with the 4 of x's contract. At 1:15 q2 starts and b stands at 10 + 16:
+    // from then on x may take q1's host. y comes at that moment and waits behind it.
+    let lines = play(
+        "
+cluster: {hosts: [{count: 3, gpus: 8, model: m, name: h}]}
+budgets: {a: {share: 5}, b: {share: 5}, c: {share: 0.275}}
+settings: {lookback: 8h, horizon: 8h, margin: 0.001, reservations: 0, startup: 0s, grace: 0s}
+workloads:
+  - {id: p1, submit: 0s, budget: a, gpus: 7, runtime: 9h, min_runtime: 2h}
+  - {id: p2, submit: 0s, budget: a, gpus: 6, runtime: 9h, min_runtime: 30m}
+  - {id: q1, submit: 0s, budget: b, gpus: 8, runtime: 9h, min_runtime: 1h, resumable: true}
+  - {id: c1, submit: 0s, budget: c, gpus: 1, runtime: 9h, min_runtime: 30m}
+  - {id: x, submit: 74m, budget: a, gpus: 8, runtime: 1h, min_runtime: 30m}
+  - {id: q2, submit: 75m, budget: b, gpus: 2, runtime: 8h, min_runtime: 8h}
+  - {id: y, submit: 75m, budget: a, gpus: 8, runtime: 1h, min_runtime: 30m, gpu_model: m}
+",
+    );
+    assert_has(&lines, &["4500 started q2 h-2:2 allocated", "4500 preempted q1"]);
+    assert_has(&lines, &["4500 started x h-1:8 allocated"]);
+}

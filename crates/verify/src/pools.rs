@@ -21,8 +21,6 @@ struct Pool {
     /// GPUs of each host.
     gpus: u32,
     hosts: usize,
-    /// The first host.
-    first: u32,
 }
 
 /// What a request takes of the hosts of one pool.
@@ -37,9 +35,9 @@ pub(crate) enum Wants {
 impl Pools {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let (mut known, mut pools) = (BTreeMap::new(), Vec::<Pool>::new());
-        let of_host = scenario.hosts.iter().zip(0..).map(|(host, first)| {
+        let of_host = scenario.hosts.iter().map(|host| {
             let pool = *known.entry((host.model, host.gpus)).or_insert_with(|| {
-                pools.push(Pool { model: host.model, gpus: host.gpus, hosts: 0, first });
+                pools.push(Pool { model: host.model, gpus: host.gpus, hosts: 0 });
                 pools.len() - 1
             });
             pools[pool].hosts += 1;
@@ -75,12 +73,6 @@ impl Pools {
         let (hosts, rest) = ((spec.gpus / pool.gpus) as usize, spec.gpus % pool.gpus);
         let fits = !fits_one && hosts + usize::from(rest > 0) <= pool.hosts;
         fits.then_some(Wants::Gang { hosts, each: pool.gpus, rest })
-    }
-
-    /// For each pool in which a request may be placed, its first host.
-    pub(crate) fn open_to(&self, spec: &WorkloadSpec) -> impl Iterator<Item = u32> {
-        let firsts = self.pools.iter().map(|pool| pool.first);
-        firsts.filter(|&host| self.wants(spec, host).is_some())
     }
 
     /// Whether what these hosts offer, each named at most once, is enough for a request.

@@ -30,11 +30,17 @@ impl Replay<'_> {
                 format!("{name} is reserved, which is {state:?}")
             });
         }
+        let elsewhere = self.class_at(holder, &hosts) == Allowed::No;
+        self.findings.check(Check::PromiseMade, spot, !elsewhere, || {
+            "gets a reservation on hosts on which it would not be allocated".into()
+        });
         let mut since = now;
         let old = self.promises.iter().position(|promise| promise.holder == holder);
         let is_new = old.is_none();
         if let Some(old) = old.map(|old| self.promises.remove(old)) {
-            let is_good = old.faith == Faith::Good && old.doubt != Some(now);
+            let is_good = old.faith == Faith::Good
+                && old.doubt != Some(now)
+                && self.class_at(holder, &old.hosts) == Allowed::Yes;
             self.findings.check(Check::PromiseMade, spot, until <= old.until || !is_good, || {
                 let (was, is) = (seconds(old.until), seconds(until));
                 format!("T moves from {was} to {is}, and none of its hosts failed or drains")
@@ -59,6 +65,16 @@ impl Replay<'_> {
         self.findings.check(Check::PromiseMade, spot, standing <= most || !is_new, || {
             format!("{standing} reservations stand, {most} may")
         });
+    }
+
+    /// Rules 1 and 7: whether a holder would be allocated on hosts of one pool, had it them now.
+    fn class_at(&self, holder: u32, hosts: &[u32]) -> Allowed {
+        let class = hosts.first().map(|&host| self.class_now(holder, host));
+        match class {
+            Some((true, Sure::Yes)) => Allowed::Yes,
+            Some((false, Sure::Yes)) => Allowed::No,
+            Some((_, Sure::Maybe)) | None => Allowed::Maybe,
+        }
     }
 
     /// Rule 7: reservations of several holders are disjoint.
@@ -104,6 +120,17 @@ impl Replay<'_> {
             });
             self.promises[index].faith = Faith::Good;
         }
+        for promise in &self.promises {
+            let out = !self.is_open(promise)
+                && self.class_at(promise.holder, &promise.hosts) == Allowed::No;
+            let (spot, until) = (self.spot(promise.holder), promise.until);
+            self.findings.check(Check::PromiseKept, spot, !out, || {
+                let until = seconds(until);
+                format!(
+                    "its reservation for {until} stands on hosts on which it would not be allocated"
+                )
+            });
+        }
     }
 
     /// How long T may be away: max(H, A).
@@ -112,8 +139,8 @@ impl Replay<'_> {
         settings.horizon_ms.max(settings.reservation_age_ms)
     }
 
-    /// A reservation is given up: a host of it is lost, or its budget has lost its share or the room under its
-    /// limit.
+    /// A reservation is given up: a host of it is lost, or its budget has lost its share or the room under a
+    /// limit at the rate of its hosts.
     pub(crate) fn unreserved(&mut self, index: usize) {
         let holder = self.entries[index].workload;
         if !self.is_budget {
@@ -123,7 +150,7 @@ impl Replay<'_> {
             return;
         };
         let promise = self.promises.remove(place);
-        let is_funded = self.may_be_allocated(holder);
+        let is_funded = self.class_at(holder, &promise.hosts);
         let is_unsure = is_funded == Allowed::Maybe || self.is_open(&promise);
         if promise.faith == Faith::Good && is_unsure {
             return self.findings.undecided(Check::PromiseKept);

@@ -26,20 +26,6 @@ impl Replay<'_> {
         }
     }
 
-    /// Rule 1: whether an attempt that starts now is allocated on any hosts that it may be placed on.
-    pub(crate) fn may_be_allocated(&self, workload: u32) -> Allowed {
-        let spec = &self.scenario.workloads[workload as usize];
-        let mut answer = Allowed::No;
-        for host in self.pools.open_to(spec) {
-            match self.class_now(workload, host) {
-                (true, Sure::Yes) => return Allowed::Yes,
-                (true, Sure::Maybe) => answer = Allowed::Maybe,
-                (false, _) => {}
-            }
-        }
-        answer
-    }
-
     /// Rules 1, 7 and 8: whether an allocated start on this host could be decided now.
     pub(crate) fn may_start_on(&self, workload: u32, host: u32) -> Allowed {
         match (self.may_use(workload, host), self.class_now(workload, host)) {

@@ -226,7 +226,8 @@ impl BudgetPolicy {
         self.facts_changed();
         let leaves = state.tree.leaves();
         for (place, &leaf) in leaves.iter().enumerate() {
-            if self.open[place] || !self.may_have_allocated(state, place) {
+            // An open leaf, too: it may be open for a part of its requests only.
+            if !self.may_have_allocated(state, place) {
                 continue;
             }
             let Some((mine, theirs)) = state.tree.parting(leaf, theirs) else { continue };
@@ -606,6 +607,9 @@ impl Policy for BudgetPolicy {
             }
             Notice::Reserved(_) | Notice::Unreserved(_) => {
                 self.note_reservations(state);
+                // The hosts that one gives up may be what another waits for.
+                let others = state.reservations.len() > 1;
+                self.may_move |= others || matches!(notice, Notice::Unreserved(_));
                 self.end_epoch();
             }
             Notice::Stopped(workload, _) => {

@@ -29,16 +29,13 @@ enum Countable {
 const SETTLING_PART: u64 = 3;
 
 impl BudgetPolicy {
-    /// Reservations that are due are taken; those on hosts that fail or drain are made anew; others are
-    /// moved when that makes T earlier.
+    /// Reservations that are due are taken; those on hosts that fail or drain, or at whose rate a limit has no
+    /// room any more, are made anew; others are moved when that makes T earlier.
     pub(super) fn decide_reservations(&mut self, state: &State) -> Option<Decision> {
         for index in 0..state.reservations.len() {
             let reservation = state.reservations[index].clone();
             let holder = reservation.holder;
-            let is_up = |host: HostIx| state.cluster.host(host).state == HostState::Up;
-            let broken = reservation.placement.is_empty()
-                || reservation.placement.iter().any(|&(host, _)| !is_up(host));
-            if broken || !self.is_still_allocated(state, holder) {
+            if !Self::can_be_kept(state, &reservation) {
                 return Some(self.renew(state, &reservation));
             }
             if reservation.until <= state.now() {
@@ -68,33 +65,43 @@ impl BudgetPolicy {
                 }
             }
         }
-        if core::mem::take(&mut self.may_move) {
-            for reservation in &state.reservations {
-                let earlier = TimeMs(reservation.until.0.saturating_sub(1));
-                if !self.could_be_by(state, reservation, earlier, None) {
-                    continue;
-                }
-                let found = self.find_reservation(state, reservation.holder, Some(reservation));
-                if let Some(found) = found
-                    && found.until < reservation.until
-                {
-                    return Some(Decision::Reserve(found));
-                }
-            }
+        if self.may_move {
+            let moved = self.move_earlier(state);
+            // What one leaves may be what another waits for.
+            self.may_move = moved.is_some();
+            return moved;
         }
         None
     }
 
-    fn is_still_allocated(&self, state: &State, holder: WorkloadIx) -> bool {
-        let spec = &state.workload(holder).spec;
-        let mut asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
-        asks.any(|(pool, _)| state.would_be_allocated(holder, state.cluster.rate(pool)))
+    /// The first reservation that can be due earlier, on hosts that are the holder's by then.
+    fn move_earlier(&self, state: &State) -> Option<Decision> {
+        state.reservations.iter().find_map(|reservation| {
+            let earlier = TimeMs(reservation.until.0.saturating_sub(1));
+            if !self.could_be_by(state, reservation, earlier, None) {
+                return None;
+            }
+            let found = self.find_reservation(state, reservation.holder, Some(reservation))?;
+            (found.until < reservation.until).then_some(Decision::Reserve(found))
+        })
+    }
+
+    /// Whether all hosts of a reservation are up, and its holder would be allocated on them: its budget has a
+    /// share, and the limits have room at the rate of their pool.
+    fn can_be_kept(state: &State, reservation: &Reservation) -> bool {
+        let up = |host: HostIx| state.cluster.host(host).state == HostState::Up;
+        let hosts = &reservation.placement;
+        hosts.iter().all(|&(host, _)| up(host))
+            && hosts.first().is_some_and(|&(host, _)| {
+                let rate = state.cluster.rate(state.cluster.host(host).pool);
+                state.would_be_allocated(reservation.holder, rate)
+            })
     }
 
     /// A reservation that can no longer be kept is made anew, even if later, or given up.
     fn renew(&self, state: &State, old: &Reservation) -> Decision {
         let holder = old.holder;
-        if self.is_still_allocated(state, holder)
+        if self.would_be_allocated(state, holder)
             && let Some(found) = self.find_reservation(state, holder, Some(old))
             && found.placement != old.placement
         {
@@ -135,8 +142,8 @@ impl BudgetPolicy {
         let holder = reservation.holder;
         let spec = &state.workload(holder).spec;
         let by = by.min(Self::latest(state));
-        let mut asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
-        asks.any(|(pool, ask)| {
+        let asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
+        asks.filter(|&(pool, _)| Self::has_room(state, holder, pool)).any(|(pool, ask)| {
             let countable = self.countable(state, holder, state.cluster.rate(pool));
             let kind = Self::kind(state, holder, ask);
             let (mut whole, mut partly) = (0, false);

@@ -34,7 +34,8 @@ impl BudgetPolicy {
         }
     }
 
-    fn would_be_allocated(&self, state: &State, index: WorkloadIx) -> bool {
+    /// Rule 1: whether a request would be allocated in any pool that may hold it.
+    pub(super) fn would_be_allocated(&self, state: &State, index: WorkloadIx) -> bool {
         let spec = &state.workload(index).spec;
         let mut asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
         asks.any(|(pool, _)| state.would_be_allocated(index, state.cluster.rate(pool)))

@@ -125,9 +125,51 @@ fn a_holder_that_is_not_funded_any_more_is_given_up() {
     assert!(!given_up(&unfunded, &early));
     assert!(!given_up(&with("budget_changes: [{at: 30m, budget: b, share: 1}]"), &log));
     assert!(!given_up(RESERVED, &log));
-    // Its contract of 8 GPU-hours has no room under a limit of 7.
+    // With room for its contract of 8 GPU-hours under a limit it must stay, without it must never be made.
     let limited =
         |hours: u32| RESERVED.replace("b: {share: 2}", &format!("b: {{share: 2, limit: {hours}}}"));
-    assert!(given_up(&limited(7), &log));
     assert!(!given_up(&limited(8), &log));
+    let report = judge(&limited(7), &log);
+    let at: Vec<(f64, Check)> = report.violations.iter().map(|v| (v.t, v.check)).collect();
+    let (made, kept) = (Check::PromiseMade, Check::PromiseKept);
+    assert_eq!(at, [(600.0, made), (600.0, kept), (1200.0, kept)], "{report}");
+}
+
+#[test]
+fn a_reservation_stands_only_where_limits_have_room() {
+    // What s1 runs past its contract leaves no room at 1:15 for p's 8 GPU-hours on y, but for 4 on x.
+    let scenario = "
+cluster: {hosts: [{count: 1, gpus: 4, model: y, name: y}, {count: 2, gpus: 4, model: x, name: x}], rates: {y: 2}}
+budgets: {big: {share: 1}, small: {share: 1, limit: 13}}
+settings: {lookback: 8h, horizon: 2h, reservation_age: 1h, startup: 0s, grace: 0s}
+workloads:
+  - {id: b1, submit: 0s, budget: big, gpus: 4, runtime: 9h, min_runtime: 90m, gpu_model: y}
+  - {id: b2, submit: 0s, budget: big, gpus: 4, runtime: 9h, min_runtime: 2h, gpu_model: x}
+  - {id: s1, submit: 0s, budget: small, gpus: 4, runtime: 9h, min_runtime: 10m, gpu_model: x}
+  - {id: p, submit: 20m, budget: small, gpus: 4, runtime: 1h, min_runtime: 1h}
+  - {id: u1, submit: 80m, budget: big, gpus: 4, runtime: 1h}
+";
+    let log = "
+0 submitted b1
+0 submitted b2
+0 submitted s1
+0 started b1 #1 until=5400 rule=8 on=y:4
+0 started s1 #1 until=600 rule=8 on=x-0:4
+0 started b2 #1 until=7200 rule=8 on=x-1:4
+600 protection_ended s1
+1200 submitted p
+1200 reserved p until=5400 rule=7 on=y:4
+4501 reserved p until=7200 rule=7 on=x-1:4
+4800 submitted u1
+";
+    let again = "4501 reserved p until=7200 rule=7 on=x-1:4\n";
+    history(
+        scenario,
+        log,
+        &[
+            (again, "", Check::PromiseKept),
+            (again, "4501 reserved p until=7200 rule=7 on=y:4\n", Check::PromiseMade),
+            ("4501 reserved", "4499 reserved", Check::PromiseMade),
+        ],
+    );
 }
