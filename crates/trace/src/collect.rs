@@ -246,7 +246,7 @@ impl Collector {
             })
             .unwrap_or_default();
         if parts.is_empty() {
-            String::new()
+            ": it has no rows".to_owned()
         } else {
             format!(": its rows are {}{first_problem}", parts.join(", "))
         }

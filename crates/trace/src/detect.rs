@@ -67,8 +67,8 @@ pub(crate) fn shape_of(input: &Input<'_>, options: &ReadOptions) -> Result<Shape
         return Ok(Shape::Swf);
     }
     let Some(first) = first else {
-        let detail = if head.is_empty() { ": it is empty" } else { "" }.to_owned();
-        return Err(input.fail(TraceErrorKind::Empty { detail }));
+        let what = if head.is_empty() { "it is empty" } else { "it is all blanks and comments" };
+        return Err(input.fail(TraceErrorKind::Empty { detail: format!(": {what}") }));
     };
     if is_json && has(head, b"\"jobid\"") {
         return Ok(Shape::PhillyJson);
@@ -89,6 +89,9 @@ pub(crate) fn shape_of(input: &Input<'_>, options: &ReadOptions) -> Result<Shape
     }
     if sacct::columns_of_headless(first).is_some() {
         return table(Format::Sacct, Dialect::Pipe);
+    }
+    if std::str::from_utf8(first).is_err() {
+        return Err(input.fail(TraceErrorKind::Container { what: "not UTF-8 text" }));
     }
     Err(input.fail(TraceErrorKind::Unrecognised { looked_for: LOOKED_FOR }))
 }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
+use crate::text::one_line;
+
 /// Longest value that an error repeats; longer ones are cut.
 const VALUE_CHARS_MAX: usize = 60;
 
@@ -30,7 +32,7 @@ impl fmt::Display for Place {
 
 /// A history that cannot be read; its text is one line: `jobs.csv line 17: field 'gpus': …`.
 #[derive(Debug, thiserror::Error)]
-#[error("{}{place}: {kind}", clip(.name, usize::MAX))]
+#[error("{}{place}: {}", one_line(.name), one_line(&.kind.to_string()))]
 pub struct TraceError {
     name: String,
     place: Place,
@@ -177,15 +179,10 @@ impl RowError {
 
 /// `text` on one line and at most `chars_max` long: control characters are escaped.
 pub(crate) fn clip(text: &str, chars_max: usize) -> String {
-    let mut out = String::new();
-    for (count, c) in text.chars().enumerate() {
-        if count >= chars_max {
-            out.push('…');
-            break;
-        }
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", one_line(&text[..end])),
+        None => one_line(text).into_owned(),
     }
-    out
 }
 
 /// Names as a list for people: the first `max` of them, and how many more there are.
@@ -211,6 +208,27 @@ mod tests {
             error.to_string(),
             "jobs.csv line 17: field 'gpus': '0' is not a whole number of at least 1"
         );
+    }
+
+    #[test]
+    fn no_kind_of_error_repeats_what_speaks_to_terminals() {
+        let evil = "a\nb\x1b[2J\u{2028}\u{202e}\u{9b}".to_owned();
+        let row = |error: RowError| error.into_kind();
+        let kinds = [
+            TraceErrorKind::Open(io::Error::other(evil.clone())),
+            TraceErrorKind::Damaged { packing: "gzip", reason: evil.clone() },
+            TraceErrorKind::MissingColumn { wanted: evil.clone(), present: evil.clone() },
+            TraceErrorKind::Header(evil.clone()),
+            TraceErrorKind::Empty { detail: evil.clone() },
+            TraceErrorKind::Unmapped { what: evil.clone() },
+            row(RowError::field(&evil, evil.as_bytes(), evil.clone())),
+            row(RowError::row(evil.clone())),
+            row(RowError::duplicate(&evil, 1)),
+        ];
+        for kind in kinds {
+            let text = TraceError::new(&evil, Place::File, kind).to_string();
+            assert_eq!(one_line(&text), text);
+        }
     }
 
     #[test]

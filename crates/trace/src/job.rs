@@ -7,6 +7,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::error::clip;
+
 /// How many broken rows are listed; the rest are only counted.
 pub const SKIPPED_LISTED_MAX: usize = 100;
 
@@ -154,7 +156,7 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Self, String> {
         Format::ALL.into_iter().find(|format| format.to_string() == text).ok_or_else(|| {
             let known = Format::ALL.map(|format| format.to_string()).join(", ");
-            format!("'{text}' is no format; formats are {known}")
+            format!("'{}' is no format; formats are {known}", clip(text, 60))
         })
     }
 }

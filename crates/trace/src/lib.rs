@@ -23,6 +23,7 @@ mod mapping;
 mod names;
 mod options;
 mod table;
+mod text;
 mod time;
 mod values;
 mod write;
@@ -37,6 +38,7 @@ pub use input::LINE_BYTES_MAX;
 pub use job::{BadRow, Format, JobKind, JobStatus, SKIPPED_LISTED_MAX, Trace, TraceJob};
 pub use mapping::{ContractDefaults, DurationMs, MapBy, MapRule, Mapping, MinRuntimeDefault};
 pub use options::{ReadOptions, Unit};
+pub use text::one_line;
 pub use values::{GPUS_MAX, SPAN_MS_MAX, parse_duration_ms};
 pub use write::write_csv;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::de::{Error as DeError, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::error::{Place, TraceError, TraceErrorKind, list_some};
+use crate::error::{Place, TraceError, TraceErrorKind, clip, list_some};
 use crate::job::{Trace, TraceJob};
 use crate::names::Names;
 use crate::values::parse_duration_ms;
@@ -18,6 +18,9 @@ const UNMAPPED_LISTED_MAX: usize = 5;
 
 /// Stands for the job's name in the budget of a rule.
 const NAME: &str = "{}";
+
+/// Stands for any run of characters in the pattern of a rule.
+const ANY: char = '*';
 
 /// The shortest min_runtime that is made up, so that a job of no length is still allocated (rule 1).
 const MIN_RUNTIME_MS_LEAST: u64 = 1_000;
@@ -69,7 +72,7 @@ impl FromStr for MapBy {
             "budget" => Ok(MapBy::Budget),
             "user" => Ok(MapBy::User),
             "group" => Ok(MapBy::Group),
-            other => Err(format!("'{other}' is not one of budget, user and group")),
+            other => Err(format!("'{}' is not one of budget, user and group", clip(other, 60))),
         }
     }
 }
@@ -92,7 +95,9 @@ impl FromStr for MapRule {
             Some((pattern, budget)) if !pattern.is_empty() && !budget.is_empty() => {
                 Ok(MapRule { pattern: pattern.to_owned(), budget: budget.to_owned() })
             }
-            Some(_) | None => Err(format!("'{text}' is not a rule such as 'ann*=program-a/a1'")),
+            Some(_) | None => {
+                Err(format!("'{}' is not a rule such as 'ann*=program-a/a1'", clip(text, 60)))
+            }
         }
     }
 }
@@ -181,6 +186,7 @@ impl<'de> Deserialize<'de> for DurationMs {
 impl Mapping {
     /// Gives every job of `trace` a budget and a contract; on error `trace` is as it was.
     pub fn apply(&self, trace: &mut Trace) -> Result<(), TraceError> {
+        let rules = Rules::of(self);
         let mut names = Names::default();
         let mut budgets: HashMap<Option<Arc<str>>, Option<Arc<str>>> = HashMap::new();
         let mut unmapped: BTreeSet<String> = BTreeSet::new();
@@ -191,7 +197,7 @@ impl Mapping {
                 without_name += u64::from(name.is_none());
                 continue;
             }
-            let budget = self.budget_for(name.as_deref()).map(|budget| names.share(&budget));
+            let budget = rules.budget_for(name.as_deref()).map(|budget| names.share(&budget));
             if budget.is_none() {
                 match name {
                     Some(name) => drop(unmapped.insert(name.to_string())),
@@ -215,21 +221,6 @@ impl Mapping {
         Ok(())
     }
 
-    /// The budget of jobs with this name, if a rule or the default gives one.
-    pub fn budget_for(&self, name: Option<&str>) -> Option<String> {
-        let rule = name.and_then(|name| {
-            self.rules.iter().find(|rule| matches(&rule.pattern, name)).map(|rule| &rule.budget)
-        });
-        let kept = match self.by {
-            MapBy::Budget => name,
-            MapBy::User | MapBy::Group => None,
-        };
-        match (rule.or(self.default.as_ref().filter(|_| kept.is_none())), kept) {
-            (Some(budget), _) => Some(budget.replace(NAME, &as_part(name))),
-            (None, kept) => kept.map(str::to_owned),
-        }
-    }
-
     fn name_of<'a>(&self, job: &'a TraceJob) -> &'a Option<Arc<str>> {
         match self.by {
             MapBy::Budget => &job.budget,
@@ -249,6 +240,52 @@ impl Mapping {
         }
         let kind = TraceErrorKind::Unmapped { what: parts.join(" and ") };
         TraceError::new(&trace.name, Place::File, kind)
+    }
+}
+
+/// The rules of a mapping, found by name: there may be one for each of many users.
+struct Rules<'a> {
+    mapping: &'a Mapping,
+    /// By name the first rule that is for it alone.
+    exact: HashMap<&'a str, usize>,
+    /// Rules with a `*`, in order.
+    patterns: Vec<usize>,
+}
+
+impl<'a> Rules<'a> {
+    fn of(mapping: &'a Mapping) -> Self {
+        let (mut exact, mut patterns) = (HashMap::new(), Vec::new());
+        for (index, rule) in mapping.rules.iter().enumerate() {
+            if rule.pattern.contains(ANY) {
+                patterns.push(index);
+            } else {
+                exact.entry(&*rule.pattern).or_insert(index);
+            }
+        }
+        Rules { mapping, exact, patterns }
+    }
+
+    /// The first rule that matches.
+    fn find(&self, name: &str) -> Option<&'a MapRule> {
+        let rules = &self.mapping.rules;
+        let exact = self.exact.get(name).copied();
+        let mut earlier =
+            self.patterns.iter().copied().take_while(|&at| exact.is_none_or(|exact| at < exact));
+        let pattern = earlier.find(|&at| matches(&rules[at].pattern, name));
+        pattern.or(exact).map(|at| &rules[at])
+    }
+
+    /// The budget of jobs with this name, if a rule or the default gives one.
+    fn budget_for(&self, name: Option<&str>) -> Option<String> {
+        let rule = name.and_then(|name| self.find(name)).map(|rule| &rule.budget);
+        let kept = match self.mapping.by {
+            MapBy::Budget => name,
+            MapBy::User | MapBy::Group => None,
+        };
+        match (rule.or(self.mapping.default.as_ref().filter(|_| kept.is_none())), kept) {
+            (Some(budget), _) => Some(budget.replace(NAME, &as_part(name))),
+            (None, kept) => kept.map(str::to_owned),
+        }
     }
 }
 
@@ -275,9 +312,9 @@ fn as_part(name: Option<&str>) -> String {
 
 /// True if `name` matches `pattern`, where `*` stands for any run of characters.
 fn matches(pattern: &str, name: &str) -> bool {
-    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some((start, rest)) = pattern.split_once(ANY) else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };
-    let mut parts = rest.split('*');
+    let mut parts = rest.split(ANY);
     let Some(end) = parts.next_back() else { return true };
     for part in parts {
         let Some(at) = name.find(part) else { return false };
@@ -319,6 +356,22 @@ mod tests {
         assert_eq!(contract(0), (Some(1_800_000), Some(true), Some(600_000)));
         assert_eq!(contract(1), (Some(30_000), Some(false), None));
         assert_eq!(contract(2), (Some(120_000), Some(false), None));
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_wins_whether_it_is_a_pattern_or_a_name() {
+        let mapping = mapping(
+            r#"{"by": "user", "rules": [
+                {"pattern": "ann", "budget": "1"}, {"pattern": "a*", "budget": "2"},
+                {"pattern": "ann", "budget": "3"}, {"pattern": "abe", "budget": "4"},
+                {"pattern": "bob", "budget": "5"}, {"pattern": "*", "budget": "6"},
+                {"pattern": "eve", "budget": "7"}]}"#,
+        );
+        let rules = Rules::of(&mapping);
+        for (name, budget) in [("ann", "1"), ("abe", "2"), ("bob", "5"), ("eve", "6"), ("", "6")] {
+            assert_eq!(rules.budget_for(Some(name)).as_deref(), Some(budget), "{name}");
+        }
+        assert_eq!(rules.budget_for(None), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use jiff::tz::TimeZone;
 
+use crate::error::clip;
 use crate::job::Format;
 
 /// What counts as one GPU of the simulated cluster.
@@ -37,7 +38,10 @@ impl FromStr for Unit {
             "gpus" => Ok(Unit::Gpus),
             "cpus" => Ok(Unit::Cpus),
             "nodes" => Ok(Unit::Nodes),
-            other => Err(format!("'{other}' is no unit; units are gpus, cpus and nodes")),
+            other => {
+                let other = clip(other, 60);
+                Err(format!("'{other}' is no unit; units are gpus, cpus and nodes"))
+            }
         }
     }
 }

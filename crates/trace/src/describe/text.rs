@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::text::one_line;
+
 use super::{Description, LoadBucket, NamedUse, Quantiles};
 
 /// Characters of the longest bar.
@@ -9,7 +11,7 @@ const BAR_CHARS: u128 = 32;
 
 impl fmt::Display for Description {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} ({})", self.name, self.format)?;
+        writeln!(f, "{} ({})", one_line(&self.name), self.format)?;
         let span = Span(self.last_submit_ms - self.first_submit_ms);
         write!(f, "jobs      {} submitted over {span}", self.jobs)?;
         if let Some(origin) = &self.origin {

@@ -220,6 +220,6 @@ mod tests {
         let error = trace("id,submit,budget,gpus,runtime,GPUS\n").unwrap_err().to_string();
         assert!(error.contains("two columns are called 'gpus'"), "{error}");
         let error = trace("id,submit,budget,gpus,runtime\n").unwrap_err().to_string();
-        assert_eq!(error, "jobs.csv: has no job");
+        assert_eq!(error, "jobs.csv: has no job: it has no rows");
     }
 }

@@ -244,11 +244,13 @@ fn tres(text: &str, unit: Unit) -> Result<Resources, Problem> {
             Unit::Cpus => "cpu",
             Unit::Nodes => "node",
         };
+        let count =
+            || count(amount).map_err(|problem| format!("has a number of {wanted} that {problem}"));
         let model = name.strip_prefix(wanted).and_then(|rest| rest.strip_prefix(':'));
         if name == wanted {
-            total = Some(count(amount).map_err(|_| WRONG)?);
+            total = Some(count()?);
         } else if let Some(model) = model {
-            typed = typed.saturating_add(count(amount).map_err(|_| WRONG)?);
+            typed = typed.saturating_add(count()?);
             models.push(model);
         }
     }
@@ -380,7 +382,11 @@ mod tests {
             ("1|2026-01-01T00:00:00|BROKEN|00:00:01|gres/gpu=1", "'BROKEN' is no final state"),
             ("1|2026-01-01T00:00:00|FAILED|1:2:3:4|gres/gpu=1", "'1:2:3:4' is not a time"),
             ("1|2026-01-01T00:00:00|FAILED|99999999-00:00:00|x=1", "is more than 100 years"),
-            ("1|2026-01-01T00:00:00|FAILED|00:00:01|gres/gpu=-1", "is not a list of resources"),
+            ("1|2026-01-01T00:00:00|FAILED|00:00:01|gres/gpu=-1", "number of gres/gpu that is not"),
+            (
+                "1|2026-01-01T00:00:00|FAILED|00:00:01|gres/gpu:a=9999999",
+                "that is more than 1000000",
+            ),
             ("1|2026-01-01T00:00:00|FAILED|00:00:01|gres/gpu", "is not a list of resources"),
             ("1|2026-01-01T00:00:00|FAILED", "has 3 fields where the header has 5"),
         ] {
