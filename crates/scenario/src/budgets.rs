@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::error::{ErrorKind, Fault, nearest, quote};
+use crate::error::{ErrorKind, Fault, nearest, quote, some_of};
 use crate::fields::{self, Fields, check_name, decimal, duration, list, named};
 use crate::model::{BudgetChange, BudgetSpec};
 use crate::yaml::{Key, Node, Value};
@@ -14,7 +14,7 @@ use crate::yaml::{Key, Node, Value};
 const DEPTH_MAX: usize = 16;
 /// How many budgets there may be.
 const BUDGETS_MAX: usize = 100_000;
-/// The largest share. A weight beyond is a mistake, and sums of siblings stay inside 64 bits.
+/// The largest share. A weight beyond is a mistake.
 const SHARE_MAX: u64 = 1_000_000_000;
 /// The largest hard limit, in GPU-hours: 100,000 hosts of 8 for a century.
 const LIMIT_MAX: u64 = 1_000_000_000_000;
@@ -170,6 +170,8 @@ pub(crate) fn read_changes(
     node: &Node,
     budgets: &[BudgetSpec],
 ) -> Result<Vec<BudgetChange>, Fault> {
+    let by_path: BTreeMap<&str, usize> =
+        (1..).zip(&budgets[1..]).map(|(index, budget)| (&*budget.path, index)).collect();
     let mut changes = Vec::new();
     for (index, item) in list(node)?.iter().enumerate() {
         let read = || {
@@ -177,7 +179,7 @@ pub(crate) fn read_changes(
             let at_ms = block.must("at", duration)?;
             let budget = block.must("budget", |node| {
                 let path = fields::text(node)?;
-                find(budgets, path).ok_or_else(|| {
+                by_path.get(path).copied().ok_or_else(|| {
                     let message = unknown(budgets, path, |_| true);
                     Fault::new(ErrorKind::UnknownName, node.line, message)
                 })
@@ -191,26 +193,13 @@ pub(crate) fn read_changes(
     Ok(changes)
 }
 
-/// The budget with this path; never the root.
-fn find(budgets: &[BudgetSpec], path: &str) -> Option<usize> {
-    budgets.iter().skip(1).position(|budget| budget.path == path).map(|index| index + 1)
-}
-
-/// The leaf with this path, or why there is none.
-pub(crate) fn find_leaf(budgets: &[BudgetSpec], path: &str) -> Result<usize, String> {
-    match find(budgets, path) {
-        Some(index) if budgets[index].is_leaf => Ok(index),
-        Some(index) => {
-            let children: Vec<&str> = budgets
-                .iter()
-                .filter(|budget| budget.parent == Some(index))
-                .map(|budget| &*budget.path)
-                .collect();
-            let children = children.join(", ");
-            Err(format!("{} is divided among {children}; name a leaf", quote(path)))
-        }
-        None => Err(unknown(budgets, path, |budget| budget.is_leaf)),
-    }
+/// Why there is no leaf with this path. Looks through all budgets: for errors that are shown.
+pub(crate) fn no_leaf(budgets: &[BudgetSpec], path: &str) -> String {
+    let inner = budgets.iter().skip(1).position(|budget| budget.path == path);
+    let Some(inner) = inner else { return unknown(budgets, path, |budget| budget.is_leaf) };
+    let children = budgets.iter().filter(|budget| budget.parent == Some(inner + 1));
+    let children = some_of(children.map(|budget| &*budget.path));
+    format!("{} is divided among {children}; name a leaf", quote(path))
 }
 
 /// Says that no budget has this path. Whoever writes only the last part of a path means that one.
@@ -224,21 +213,27 @@ fn unknown(budgets: &[BudgetSpec], path: &str, wanted: impl Fn(&BudgetSpec) -> b
     format!("there is no budget {}; the nearest is {near}", quote(path))
 }
 
-/// Share among siblings over the whole path, as a fraction of everything. For generators only: the
-/// core has its own, exact one.
-pub(crate) fn fraction(budgets: &[BudgetSpec], leaf: usize) -> f64 {
+/// For each budget the sum of its children's shares.
+pub(crate) fn shares_below(budgets: &[BudgetSpec]) -> Vec<u128> {
+    let mut sums = vec![0; budgets.len()];
+    for budget in budgets {
+        if let Some(parent) = budget.parent {
+            sums[parent] += u128::from(budget.share_micro);
+        }
+    }
+    sums
+}
+
+/// Share among siblings over the whole path, as a fraction of everything; `sums` are the [`shares_below`].
+/// For generators only: the core has its own, exact one.
+pub(crate) fn fraction(budgets: &[BudgetSpec], sums: &[u128], leaf: usize) -> f64 {
     let mut fraction = 1.0;
     let mut at = leaf;
     while let Some(parent) = budgets[at].parent {
-        let sum: u64 = budgets
-            .iter()
-            .filter(|budget| budget.parent == Some(parent))
-            .map(|budget| budget.share_micro)
-            .sum();
-        if sum == 0 {
+        if sums[parent] == 0 {
             return 0.0;
         }
-        fraction *= budgets[at].share_micro as f64 / sum as f64;
+        fraction *= budgets[at].share_micro as f64 / sums[parent] as f64;
         at = parent;
     }
     fraction
@@ -300,8 +295,9 @@ mod tests {
         assert_eq!(flat, want);
         assert_eq!(budgets[1].limit_gpu_ms, Some(36_000_000));
         assert_eq!(budgets[1].members, ["u"]);
-        assert!((fraction(&budgets, 2) - 1.0 / 3.0).abs() < 1e-12);
-        assert_eq!(fraction(&budgets, 3), 0.0);
+        let sums = shares_below(&budgets);
+        assert!((fraction(&budgets, &sums, 2) - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!(fraction(&budgets, &sums, 3), 0.0);
     }
 
     #[test]
@@ -346,15 +342,14 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_is_found_or_explained() {
+    fn what_is_no_leaf_is_explained() {
         let budgets =
             read(&yaml::parse("p: {share: 1, children: {p1: 1, p2: 1}}").unwrap(), [].into_iter());
         let budgets = budgets.unwrap();
-        assert_eq!(find_leaf(&budgets, "p/p2"), Ok(3));
-        let inner = find_leaf(&budgets, "p").unwrap_err();
+        let inner = no_leaf(&budgets, "p");
         assert_eq!(inner, "'p' is divided among p/p1, p/p2; name a leaf");
-        let last = find_leaf(&budgets, "p2").unwrap_err();
+        let last = no_leaf(&budgets, "p2");
         assert_eq!(last, "there is no budget 'p2'; the nearest is 'p/p2'");
-        assert!(find_leaf(&budgets, "").is_err());
+        assert_eq!(no_leaf(&budgets, ""), "there is no budget ''; the nearest is 'p/p1'");
     }
 }

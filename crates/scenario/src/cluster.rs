@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{ErrorKind, Fault, nearest, quote};
+use crate::error::{ErrorKind, Fault, nearest, quote, some_of};
 use crate::fields::{self, Fields, decimal, duration, list, named, whole_u32, word};
 use crate::model::{HostEvent, HostEventKind, HostSpec, ModelSpec};
 use crate::yaml::Node;
@@ -17,27 +17,43 @@ const HOST_GPUS_MAX: u32 = 1_024;
 /// The dearest GPU, in units of the cheapest that people name.
 const RATE_MAX: u64 = 1_000_000;
 
-/// The hosts, the models among them, and the index from names to hosts.
+/// The hosts, the models among them, and the indices from names to both.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
     pub(crate) hosts: Vec<HostSpec>,
     pub(crate) models: Vec<ModelSpec>,
+    gpus_total: u64,
     by_name: BTreeMap<String, usize>,
+    models_by_name: BTreeMap<String, usize>,
+    /// Per model how many hosts have it.
+    hosts_of_model: Vec<usize>,
     domains: BTreeMap<Option<String>, usize>,
 }
 
 impl Cluster {
     /// All GPUs.
     pub(crate) fn gpus_total(&self) -> u64 {
-        self.hosts.iter().map(|host| u64::from(host.gpus)).sum()
+        self.gpus_total
     }
 
     /// The model with this name.
     pub(crate) fn model(&self, name: &str) -> Result<usize, String> {
-        self.models.iter().position(|model| model.name == name).ok_or_else(|| {
-            let names: Vec<&str> = self.models.iter().map(|model| &*model.name).collect();
-            format!("no host has GPU model {}; there is {}", quote(name), names.join(", "))
+        self.models_by_name.get(name).copied().ok_or_else(|| {
+            let names = some_of(self.models.iter().map(|model| &*model.name));
+            format!("no host has GPU model {}; there is {names}", quote(name))
         })
+    }
+
+    /// The model with this name, which becomes known if it is new.
+    fn add_model(&mut self, name: &str) -> usize {
+        if let Some(&model) = self.models_by_name.get(name) {
+            return model;
+        }
+        let model = self.models.len();
+        self.models.push(ModelSpec { name: name.into(), rate_milli: 1_000 });
+        self.models_by_name.insert(name.into(), model);
+        self.hosts_of_model.push(0);
+        model
     }
 
     fn add_group(&mut self, node: &Node) -> Result<(), Fault> {
@@ -50,16 +66,15 @@ impl Cluster {
         if self.hosts.len() as u64 + u64::from(count) > u64::from(HOSTS_MAX) {
             return Err(Fault::value(group.line, format!("more than {HOSTS_MAX} hosts in all")));
         }
-        let model = self.model(model_name).unwrap_or_else(|_| {
-            self.models.push(ModelSpec { name: model_name.into(), rate_milli: 1_000 });
-            self.models.len() - 1
-        });
+        let model = self.add_model(model_name);
         let domains = self.domains.len();
         let domain = *self.domains.entry(domain).or_insert(domains);
         let first = match name {
             Some(_) => 0,
-            None => self.hosts.iter().filter(|host| host.model == model).count(),
+            None => self.hosts_of_model[model],
         };
+        self.hosts_of_model[model] += count as usize;
+        self.gpus_total += u64::from(count) * u64::from(gpus);
         for number in (first..).take(count as usize) {
             let name = match name {
                 Some(name) if count == 1 => name.to_owned(),

@@ -4,7 +4,10 @@
 //! that labels cost nothing while all is well. [`ScenarioError`] is what callers see: one line,
 //! always, whatever characters the input held.
 
+use std::borrow::Cow;
 use std::fmt;
+
+use bursar_trace::one_line;
 
 /// What sort of mistake a [`ScenarioError`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +46,11 @@ pub struct ScenarioError {
 
 impl fmt::Display for ScenarioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)?;
+        f.write_str(&one_line(&self.name))?;
         if let Some(line) = self.line {
             write!(f, " line {line}")?;
         }
-        write!(f, ": {}", self.message)
+        write!(f, ": {}", one_line(&self.message))
     }
 }
 
@@ -89,44 +92,44 @@ impl Fault {
         self
     }
 
-    /// The fault as callers see it. Control characters are escaped here, once, so that no input
-    /// can break the promise of one line.
+    /// The fault as callers see it, which is one line whatever the input held: see `Display`.
     pub(crate) fn into_error(self, name: &str) -> ScenarioError {
         ScenarioError {
             kind: self.kind,
-            name: one_line(name),
+            name: name.to_owned(),
             line: match self.place {
                 Place::Line(line) => Some(line),
                 Place::Whole => None,
             },
-            message: one_line(&self.message),
+            message: self.message,
         }
     }
-}
-
-fn one_line(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if breaks_line(c) {
-            out.extend(c.escape_unicode());
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
-/// Control characters, and the separators that some terminals and editors treat as line ends.
-fn breaks_line(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 /// A user's text in quotes, cut when long: an error line is for reading.
 pub(crate) fn quote(text: &str) -> String {
+    format!("'{}'", cut(text))
+}
+
+fn cut(text: &str) -> Cow<'_, str> {
     const LONGEST: usize = 60;
     match text.char_indices().nth(LONGEST) {
-        Some((cut, _)) => format!("'{}…'", &text[..cut]),
-        None => format!("'{text}'"),
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// Names as a list for people: the first ones, and how many more there are.
+pub(crate) fn some_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    const LISTED_MAX: usize = 8;
+    let mut names = names.peekable();
+    let mut shown: Vec<String> = Vec::new();
+    while shown.len() < LISTED_MAX && names.peek().is_some() {
+        shown.extend(names.next().map(|name| cut(name).into_owned()));
+    }
+    match names.count() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
@@ -161,6 +164,15 @@ mod tests {
         assert_eq!(nearest("gpsu", keys.into_iter()), Some("gpus"));
         assert_eq!(nearest("run_time", keys.into_iter()), Some("runtime"));
         assert_eq!(nearest("x", [].into_iter()), None);
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let names: Vec<String> = (0..20_000).map(|number| number.to_string()).collect();
+        let some = |count: usize| some_of(names[..count].iter().map(String::as_str));
+        assert_eq!(some(2), "0, 1");
+        assert_eq!(some(8), "0, 1, 2, 3, 4, 5, 6, 7");
+        assert_eq!(some(20_000), "0, 1, 2, 3, 4, 5, 6, 7 and 19992 more");
     }
 
     #[test]

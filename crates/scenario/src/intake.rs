@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::budgets::find_leaf;
+use bursar_trace::one_line;
+
+use crate::budgets::{fraction, no_leaf, shares_below};
 use crate::cluster::Cluster;
 use crate::error::{ErrorKind, Fault, Place, quote};
 use crate::model::{BudgetChange, BudgetSpec, Settings, WorkloadSpec};
@@ -16,6 +18,8 @@ pub(crate) struct World<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) seed: u64,
     leaves: BTreeMap<&'a str, u32>,
+    /// Per budget the sum of its children's shares.
+    shares_below: Vec<u128>,
     room: Room,
 }
 
@@ -33,15 +37,28 @@ impl<'a> World<'a> {
             .map(|(index, budget)| (&*budget.path, index))
             .collect();
         let room = Room::new(cluster, budgets, changes, settings);
-        Self { cluster, budgets, settings, seed, leaves, room }
+        let shares_below = shares_below(budgets);
+        Self { cluster, budgets, settings, seed, leaves, shares_below, room }
+    }
+
+    /// The leaf with this path.
+    pub(crate) fn find_leaf(&self, path: &str) -> Option<u32> {
+        self.leaves.get(path).copied()
     }
 
     /// The leaf with this path, or why there is none.
     pub(crate) fn leaf(&self, path: &str) -> Result<u32, String> {
-        match self.leaves.get(path) {
-            Some(index) => Ok(*index),
-            None => find_leaf(self.budgets, path).map(|index| index as u32),
-        }
+        self.find_leaf(path).ok_or_else(|| self.no_leaf(path))
+    }
+
+    /// Why there is no leaf with this path.
+    pub(crate) fn no_leaf(&self, path: &str) -> String {
+        no_leaf(self.budgets, path)
+    }
+
+    /// What part of everything the leaf with this index holds, nearly.
+    pub(crate) fn fraction(&self, leaf: u32) -> f64 {
+        fraction(self.budgets, &self.shares_below, leaf as usize)
     }
 
     /// Whether a gang of `gpus` can ever be placed on this cluster.
@@ -116,10 +133,12 @@ pub(crate) struct Intake {
     drafts: Vec<Draft>,
     users: Vec<String>,
     users_by_name: BTreeMap<String, u32>,
+    /// How many of them generator blocks drew.
+    drawn: usize,
     /// The longest span that a generator block covered.
     pub(crate) span_ms: Option<u64>,
-    /// What a person should know about what was read.
-    pub(crate) notes: Vec<String>,
+    /// What a person should know about what was read, one line each.
+    notes: Vec<String>,
 }
 
 impl Intake {
@@ -139,8 +158,25 @@ impl Intake {
         self.drafts.push(Draft { workload, order, line });
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.drafts.len()
+    /// Takes in workloads that a generator block drew.
+    pub(crate) fn push_drawn(&mut self, workloads: Vec<WorkloadSpec>) {
+        self.drawn += workloads.len();
+        workloads.into_iter().for_each(|workload| self.push(workload, IdOrder::Bytes, 0));
+    }
+
+    /// How many workloads generator blocks drew.
+    pub(crate) fn drawn(&self) -> usize {
+        self.drawn
+    }
+
+    /// A person should know this.
+    pub(crate) fn note(&mut self, text: &str) {
+        self.notes.push(one_line(text).into_owned());
+    }
+
+    /// All that a person should know.
+    pub(crate) fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 
     /// Gives ties and sorts. Refuses equal ids.

@@ -34,6 +34,7 @@ use intake::{Intake, World};
 use settings::RawSettings;
 use traces::Source;
 
+pub use bursar_trace::one_line;
 pub use error::{ErrorKind, ScenarioError};
 pub use model::{
     BudgetChange, BudgetSpec, Ends, HostEvent, HostEventKind, HostSpec, Kind, ModelSpec, Scenario,
@@ -115,7 +116,7 @@ fn read(text: &str, base_dir: &Path, overrides: &[(String, String)]) -> Result<S
     if let Some(node) = block.get("workloads") {
         workloads::read(node, sources, &world, &mut intake)?;
     }
-    let (span_ms, notes) = (intake.span_ms, std::mem::take(&mut intake.notes));
+    let (span_ms, notes) = (intake.span_ms, intake.take_notes());
     let (workloads, users) = intake.finish()?;
     Ok(Scenario {
         about: block.opt("about", fields::text)?.map(String::from),

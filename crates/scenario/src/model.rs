@@ -30,7 +30,8 @@ pub struct Scenario {
     /// The longest `span` of the generator blocks; `None` if there is none. Work goes on arriving until
     /// then, so it is where a steady state ends.
     pub span_ms: Option<u64>,
-    /// What a person should know about how traces were read: rows skipped, jobs left out.
+    /// What a person should know about how traces were read: rows skipped, jobs left out. One line each,
+    /// whatever the traces held.
     pub notes: Vec<String>,
 }
 

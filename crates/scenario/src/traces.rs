@@ -6,6 +6,7 @@
 //! A trace in a foreign format names no budgets. Its `mapping:` gives them; without one, users go to the
 //! leaf that has them as members, and all work to the only leaf if there is but one.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use bursar_trace::{
@@ -99,18 +100,14 @@ fn load_with(
 
 /// Leaves only the jobs of these groups, each of which must have some.
 fn keep_groups(trace: &mut Trace, groups: &[String]) -> Result<(), String> {
-    for group in groups {
-        let present = || trace.jobs.iter().filter_map(|job| job.group.as_deref());
-        if !present().any(|name| name == group) {
-            let near = quote(nearest(group, present()).unwrap_or_default());
-            return Err(format!(
-                "groups: no job is of group {}; the nearest is {near}",
-                quote(group)
-            ));
-        }
+    let present: BTreeSet<&str> =
+        trace.jobs.iter().filter_map(|job| job.group.as_deref()).collect();
+    if let Some(group) = groups.iter().find(|group| !present.contains(group.as_str())) {
+        let near = quote(nearest(group, present.into_iter()).unwrap_or_default());
+        return Err(format!("groups: no job is of group {}; the nearest is {near}", quote(group)));
     }
-    let wanted = |job: &TraceJob| groups.iter().any(|group| job.group.as_deref() == Some(group));
-    trace.jobs.retain(wanted);
+    let wanted: BTreeSet<&str> = groups.iter().map(String::as_str).collect();
+    trace.jobs.retain(|job| job.group.as_deref().is_some_and(|group| wanted.contains(group)));
     Ok(())
 }
 
@@ -189,23 +186,23 @@ pub(crate) fn take(
     for job in source.trace.jobs {
         match workload(&job, own, world, intake) {
             Ok(workload) => intake.push(workload, order, 0),
-            Err(problem) => {
-                let id = quote(&job.id);
-                let message = format!("{name} row {} job {id}: {problem}", job.row);
+            Err(misfit) => {
+                let message = || {
+                    let (row, id) = (job.row, quote(&job.id));
+                    format!("{name} row {row} job {id}: {}", misfit.message(world))
+                };
                 if !source.skip_bad {
-                    return Err(trace_fault(message));
+                    return Err(trace_fault(message()));
                 }
                 skipped += 1;
                 if skipped <= SKIPPED_LISTED_MAX {
-                    intake.notes.push(format!("skipped {message}"));
+                    intake.note(&format!("skipped {}", message()));
                 }
             }
         }
     }
     if skipped > 0 {
-        intake
-            .notes
-            .push(format!("{name}: {skipped} jobs do not fit the scenario and were skipped"));
+        intake.note(&format!("{name}: {skipped} jobs do not fit the scenario and were skipped"));
     }
     Ok(())
 }
@@ -238,7 +235,7 @@ fn note_what_is_missing(trace: &Trace, intake: &mut Intake) {
     let name = &trace.name;
     let mut note = |count: u64, what: &str| {
         if count > 0 {
-            intake.notes.push(format!("{name}: {count} {what}"));
+            intake.note(&format!("{name}: {count} {what}"));
         }
     };
     note(trace.skipped_count, "broken rows were skipped");
@@ -246,24 +243,48 @@ fn note_what_is_missing(trace: &Trace, intake: &mut Intake) {
     note(trace.never_started, "jobs that never started were left out");
     note(trace.unfinished, "jobs without an end were left out");
     for row in &trace.skipped {
-        intake.notes.push(format!("skipped {name} line {}: {}", row.line, row.problem));
+        intake.note(&format!("skipped {name} line {}: {}", row.line, row.problem));
     }
-    intake.notes.extend(trace.notes.iter().map(|note| format!("{name}: {note}")));
+    trace.notes.iter().for_each(|note| intake.note(&format!("{name}: {note}")));
 }
 
-fn workload(
-    job: &TraceJob,
+/// Why a job does not fit the scenario.
+enum Misfit<'a> {
+    /// No leaf has the path that it names. What it could have meant is looked up only if it is shown: a
+    /// trace may name a million.
+    NoLeaf(&'a str),
+    /// Anything else, as it is shown.
+    Other(String),
+}
+
+impl Misfit<'_> {
+    fn message(&self, world: &World<'_>) -> String {
+        match self {
+            Self::NoLeaf(path) => format!("budget: {}", world.no_leaf(path)),
+            Self::Other(message) => message.clone(),
+        }
+    }
+}
+
+impl From<String> for Misfit<'_> {
+    fn from(message: String) -> Self {
+        Self::Other(message)
+    }
+}
+
+fn workload<'a>(
+    job: &'a TraceJob,
     own: bool,
     world: &World<'_>,
     intake: &mut Intake,
-) -> Result<WorkloadSpec, String> {
+) -> Result<WorkloadSpec, Misfit<'a>> {
     check_name(&job.id).map_err(|message| format!("id: {message}"))?;
-    let path = job.budget.as_deref().ok_or("budget: none is named")?;
-    let budget = world.leaf(path).map_err(|message| format!("budget: {message}"))?;
+    let path = job.budget.as_deref().ok_or_else(|| "budget: none is named".to_owned())?;
+    let budget = world.find_leaf(path).ok_or(Misfit::NoLeaf(path))?;
     let model = job.gpu_model.as_deref().map(|model| world.cluster.model(model)).transpose();
     let model = model.map_err(|message| format!("gpu_model: {message}"))?;
     if job.gpus == 0 {
-        return Err("gpus: 0 is not allowed; give at least 1".into());
+        return Err("gpus: 0 is not allowed; give at least 1".to_owned().into());
     }
     world.check_gang(job.gpus, model).map_err(|message| format!("gpus: {message}"))?;
     let mut min_runtime_ms = job.min_runtime_ms.unwrap_or(0);

@@ -3,12 +3,12 @@
 use super::arrival::Arrival;
 use super::draw::{Dice, PPM};
 use super::template::{self, Defaults, Template};
-use crate::budgets::fraction;
-use crate::error::{Fault, quote};
+use crate::error::{ErrorKind, Fault, quote, some_of};
 use crate::fields::{self, Fields, decimal, list, text, whole};
-use crate::intake::{IdOrder, Intake, World};
+use crate::intake::{Intake, World};
 use crate::model::{Kind, WorkloadSpec};
 use crate::yaml::{Node, Value};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many workloads one scenario may draw; beyond, a number in the block is wrong.
 const DRAWN_MAX: usize = 2_000_000;
@@ -32,7 +32,7 @@ pub(super) const KEYS: [&str; 8] =
 pub(super) struct Common<'a> {
     pub(super) span_ms: u64,
     pub(super) every_team: Option<Fields<'a>>,
-    pub(super) mixes: Vec<(&'a str, &'a Node)>,
+    pub(super) mixes: BTreeMap<&'a str, &'a Node>,
 }
 
 /// How much work a stream brings.
@@ -73,7 +73,7 @@ pub(super) fn generate(
     let block = Fields::of(node, &KEYS)?;
     let leaf = block.must("budget", |node| {
         let leaf = world.leaf(text(node)?);
-        leaf.map_err(|message| Fault::new(crate::error::ErrorKind::UnknownName, node.line, message))
+        leaf.map_err(|message| Fault::new(ErrorKind::UnknownName, node.line, message))
     })?;
     let mut team = Team { common, world, block, leaf, arrival: Arrival::default(), users: 1 };
     team.arrival = team.opt("arrival", Arrival::read)?.unwrap_or_default();
@@ -108,8 +108,7 @@ impl<'a> Team<'a, '_> {
 
     /// `load` times what the team's fraction gives it over the span, in GPU-milliseconds.
     fn gpu_ms(&self, load_micro: u64) -> u128 {
-        let gpus = fraction(self.world.budgets, self.leaf as usize)
-            * self.world.cluster.gpus_total() as f64;
+        let gpus = self.world.fraction(self.leaf) * self.world.cluster.gpus_total() as f64;
         let seconds = self.common.span_ms as f64 / 1_000.0;
         (gpus * seconds * (load_micro as f64 / PPM as f64)) as u128 * 1_000
     }
@@ -120,8 +119,9 @@ impl<'a> Team<'a, '_> {
         let load = self.opt("load", |node| decimal(node, 6, 1_000))?;
         let load = load.ok_or_else(|| self.block.missing("load"))?;
         let mut streams: Vec<(u64, Stream)> = Vec::new();
+        let mut taken: BTreeSet<&str> = SIDES.iter().map(|(name, _)| *name).collect();
         for (index, item) in mix.iter().enumerate() {
-            let read = self.mix_stream(item, &streams);
+            let read = self.mix_stream(item, &mut taken);
             streams.push(read.map_err(|fault| fault.within(&format!("mix[{index}]")))?);
         }
         let all = self.gpu_ms(load);
@@ -132,12 +132,16 @@ impl<'a> Team<'a, '_> {
         Ok(streams.into_iter().map(|(_, stream)| stream).collect())
     }
 
-    fn mix_stream(&self, item: &Node, before: &[(u64, Stream)]) -> Result<(u64, Stream), Fault> {
+    /// One kind of the mix; its name must not be `taken`, and is from here on.
+    fn mix_stream(
+        &self,
+        item: &'a Node,
+        taken: &mut BTreeSet<&'a str>,
+    ) -> Result<(u64, Stream), Fault> {
         let keys: Vec<&str> = ["name", "weight"].into_iter().chain(template::KEYS).collect();
         let block = Fields::of(item, &keys)?;
         let name = block.must("name", fields::name)?;
-        let taken = before.iter().map(|(_, stream)| &*stream.name);
-        if taken.chain(SIDES.iter().map(|(name, _)| *name)).any(|taken| taken == name) {
+        if !taken.insert(name) {
             let message = format!("the name {} is taken", quote(name));
             return Err(Fault::value(block.line, message));
         }
@@ -156,11 +160,11 @@ impl<'a> Team<'a, '_> {
     /// A list of kinds, or the name of one in `mixes`.
     fn find_mix(&self, node: &'a Node) -> Result<&'a [Node], Fault> {
         let Value::Scalar(name) = &node.value else { return list(node) };
-        match self.common.mixes.iter().find(|(known, _)| *known == &**name) {
-            Some((_, mix)) => list(mix),
+        match self.common.mixes.get(&**name) {
+            Some(mix) => list(mix),
             None => {
-                let known: Vec<&str> = self.common.mixes.iter().map(|(name, _)| *name).collect();
-                let message = format!("there is no mix {} ({})", quote(name), known.join(", "));
+                let known = some_of(self.common.mixes.keys().copied());
+                let message = format!("there is no mix {} ({known})", quote(name));
                 Err(Fault::value(node.line, message))
             }
         }
@@ -202,7 +206,7 @@ impl<'a> Team<'a, '_> {
     fn draw(&self, stream: &Stream, intake: &mut Intake) -> Result<(), String> {
         let budget = &self.world.budgets[self.leaf as usize];
         let dice = |purpose| Dice::new(self.world.seed, &[&budget.path, &stream.name, purpose]);
-        let room = DRAWN_MAX.saturating_sub(intake.len());
+        let room = DRAWN_MAX.saturating_sub(intake.drawn());
         let mut drawn = draw_amount(stream, &mut dice("work"), room)?;
         if drawn.is_empty() {
             return Ok(());
@@ -213,7 +217,7 @@ impl<'a> Team<'a, '_> {
             .ok_or("its arrival leaves no moment within the span")?;
         let who = budget.path.replace('/', "-");
         let width = drawn.len().to_string().len().max(5);
-        let mut user_dice = dice("users");
+        let (submitters, mut user_dice) = (Submitters::new(stream.users), dice("users"));
         for (number, submit_ms) in moments.into_iter().enumerate() {
             let workload = &mut drawn[number];
             workload.id = format!("{who}.{}.{number:0width$}", stream.name).into();
@@ -222,32 +226,41 @@ impl<'a> Team<'a, '_> {
             self.world
                 .check_start(workload)
                 .map_err(|(key, message)| format!("{key}: {message}"))?;
-            let user = draw_user(stream.users, &mut user_dice);
-            let user = match budget.members.get(user as usize) {
+            let user = submitters.draw(&mut user_dice);
+            let user = match budget.members.get(user) {
                 Some(member) => intake.user(member),
                 None => intake.user(&format!("{who}-u{}", user + 1)),
             };
             workload.user = Some(user);
         }
-        for workload in drawn {
-            intake.push(workload, IdOrder::Bytes, 0);
-        }
+        intake.push_drawn(drawn);
         Ok(())
     }
 }
 
 /// A few people submit most of the work: the first twice as much as the second, three times the third.
-fn draw_user(users: u64, dice: &mut Dice) -> u64 {
-    const WHOLE: u64 = 1_000_000;
-    let total: u64 = (1..=users).map(|number| WHOLE / number).sum();
-    let mut ticket = dice.below(total);
-    for number in 1..=users {
-        match ticket.checked_sub(WHOLE / number) {
-            Some(rest) => ticket = rest,
-            None => return number - 1,
-        }
+struct Submitters {
+    /// Running sums of their parts.
+    ends: Vec<u64>,
+}
+
+impl Submitters {
+    fn new(users: u64) -> Self {
+        const WHOLE: u64 = 1_000_000;
+        let mut sum = 0;
+        let parts = (1..=users).map(|number| WHOLE / number);
+        let ends = parts.map(|part| {
+            sum += part;
+            sum
+        });
+        Self { ends: ends.collect() }
     }
-    0
+
+    /// Who submits the next one, counted from 0.
+    fn draw(&self, dice: &mut Dice) -> usize {
+        let ticket = dice.below(self.ends.last().copied().unwrap_or(1));
+        self.ends.partition_point(|end| *end <= ticket)
+    }
 }
 
 /// Draws workloads until the amount is reached; the last of a load is cut to what is missing.
