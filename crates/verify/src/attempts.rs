@@ -46,13 +46,20 @@ impl Replay<'_> {
     }
 
     pub(crate) fn refused(&mut self, index: usize) {
-        let workload = self.entries[index].workload;
-        let phase = self.jobs[workload as usize].phase;
-        let new = matches!(phase, Phase::Absent | Phase::Waiting);
-        if self.may(index, new, || format!("refused while it is {phase:?}")) {
-            self.dequeue(workload);
-            self.jobs[workload as usize].phase = Phase::Refused;
+        let (at, workload) = (self.entries[index].at, self.entries[index].workload);
+        if !self.expect_phase(index, Phase::Absent) {
+            return;
         }
+        let spec = &self.scenario.workloads[workload as usize];
+        let due = spec.submit_ms;
+        self.may(index, at == due, || format!("refused, but due at {}", seconds(due)));
+        let may_be_placed = self.pools.open_to(spec).next().is_some();
+        let may_be_declared = spec.min_runtime_ms <= self.scenario.settings.horizon_ms;
+        let spot = self.spot_of(index);
+        self.findings.check(Check::Refused, spot, !(may_be_placed && may_be_declared), || {
+            "refused, but hosts could hold it and its contract may be declared".into()
+        });
+        self.jobs[workload as usize].phase = Phase::Refused;
     }
 
     fn enqueue(&mut self, workload: u32) {
@@ -199,6 +206,7 @@ impl Replay<'_> {
         let resumable = self.scenario.workloads[workload as usize].resumable;
         self.may(index, resumable, || "requeued, but it is not resumable".into());
         if self.jobs[workload as usize].phase == Phase::HostFailed {
+            self.compare_lost(index);
             self.enqueue(workload);
             return;
         }
@@ -207,6 +215,7 @@ impl Replay<'_> {
         }
         let told = self.jobs[workload as usize].told;
         self.may(index, told.is_some(), || "requeued, but it was not preempted".into());
+        self.judge_lost(index);
         self.end_attempt(workload);
         self.enqueue(workload);
     }
@@ -234,9 +243,10 @@ impl Replay<'_> {
         let (told, now) = (job.told, self.now);
         let is_protected = job.allocated && job.protected_until > now;
         let age = now - job.started;
+        let in_time = spec.max_runtime_ms.is_none_or(|most| age <= most);
+        self.may(index, in_time, || format!("it ran for {} s, past its max_runtime", seconds(age)));
         if entry.what == What::Terminated {
-            let out_of_time = spec.max_runtime_ms.is_some_and(|most| age >= most);
-            let good = out_of_time || (told.is_some() && !spec.resumable);
+            let good = told.is_some() && !spec.resumable;
             self.may(index, good, || {
                 "terminated, but it was not preempted or could be resumed".into()
             });
@@ -251,6 +261,7 @@ impl Replay<'_> {
             self.may(index, at_fault, || "host_failed, but none of its hosts failed".into());
             self.breaches.host_failed += u64::from(is_protected);
         }
+        self.judge_lost(index);
         self.end_attempt(workload);
         let job = &mut self.jobs[workload as usize];
         if entry.what == What::HostFailed && spec.resumable {

@@ -1,7 +1,7 @@
 //! Bursar's independent checker: reads an event log and says whether the rules were kept.
 //!
 //! [`verify`] replays a log (docs/formats.md) against the scenario that it came from and judges each
-//! entry by rules 1, 4 to 9 and 12. It is written from the rules alone and shares nothing with what
+//! entry by rules 1, 4 to 9 and 12, and what each attempt lost. It is written from the rules alone and shares nothing with what
 //! made the log.
 //!
 //! Invariants: this crate depends on bursar-scenario, never on bursar-core or bursar-sim. Nothing is
@@ -23,6 +23,7 @@ mod fog;
 mod holds;
 mod hosts;
 mod log;
+mod losses;
 mod placement;
 mod pools;
 mod promises;
@@ -34,7 +35,7 @@ mod state;
 mod swaps;
 mod timeline;
 
-use bursar_scenario::Scenario;
+use bursar_scenario::{Scenario, one_line};
 use log::RawEntry;
 use replay::Replay;
 use report::{Findings, Spot};
@@ -58,11 +59,11 @@ pub enum VerifyError {
         source: std::io::Error,
     },
     /// A line is not an event.
-    #[error("line {line}: {message}")]
+    #[error("line {line}: {}", one_line(.message))]
     Malformed {
         /// The line of the log, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// What is wrong with it. It may repeat what the line holds; `Display` escapes that.
         message: String,
     },
 }
@@ -106,6 +107,7 @@ impl<'a> Names<'a> {
             protected_until: raw.protected_until.map(|until| until.0),
             decided: raw.decided.map(|decided| decided.0),
             until: raw.until.map(|until| until.0),
+            lost_gpu_ms: raw.lost_gpu_seconds.map(|lost| lost.0),
             placement: Box::default(),
         };
         if raw.event.is_of_host() {

@@ -46,6 +46,37 @@ impl Visitor<'_> for SecondsVisitor {
     }
 }
 
+/// An amount of GPU-time in the log, in GPU-milliseconds. Unlike a moment it may be very large.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GpuMillis(pub(crate) u64);
+
+impl<'de> Deserialize<'de> for GpuMillis {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(GpuSecondsVisitor)
+    }
+}
+
+struct GpuSecondsVisitor;
+
+impl Visitor<'_> for GpuSecondsVisitor {
+    type Value = GpuMillis;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU-seconds, not negative")
+    }
+
+    fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<GpuMillis, E> {
+        Ok(GpuMillis(seconds.saturating_mul(1000)))
+    }
+
+    fn visit_f64<E: de::Error>(self, seconds: f64) -> Result<GpuMillis, E> {
+        if seconds >= 0.0 {
+            return Ok(GpuMillis((seconds * 1000.0).round() as u64));
+        }
+        Err(E::custom(format!("{seconds} GPU-seconds is no amount")))
+    }
+}
+
 /// Text that is borrowed from the line where that is possible.
 #[derive(serde::Deserialize, Debug)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
@@ -127,6 +158,7 @@ pub(crate) struct RawEntry<'a> {
     #[serde(borrow)]
     pub(crate) host: Option<Text<'a>>,
     pub(crate) until: Option<Millis>,
+    pub(crate) lost_gpu_seconds: Option<GpuMillis>,
 }
 
 /// Parses one line and sees that the keys which its event cannot do without are there.

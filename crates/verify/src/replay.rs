@@ -7,6 +7,7 @@ use crate::books::Books;
 use crate::fog::Fog;
 use crate::holds::Standing;
 use crate::log::What;
+use crate::losses::Progress;
 use crate::pools::Pools;
 use crate::report::{Breaches, Check, Findings, PolicyReport, Spot, seconds};
 use crate::state::{Host, HostState, Job, Phase, Promise};
@@ -93,6 +94,7 @@ impl<'a> Replay<'a> {
             started: 0,
             rate: 0,
             told: None,
+            progress: Progress::default(),
             holds: (0, 0),
             class: None,
             promised: None,

@@ -1,5 +1,6 @@
 //! What was checked, and what was found.
 
+use bursar_scenario::one_line;
 use serde::Serialize;
 use std::fmt;
 
@@ -14,6 +15,8 @@ pub enum Check {
     Log,
     /// Rule 1: the class of an attempt, and its protection.
     Class,
+    /// Rule 1: nothing is refused that could be placed and whose contract may be declared.
+    Refused,
     /// Rule 4: nobody who comes first and needs no more is passed over.
     Order,
     /// Rule 5: nothing protected is preempted.
@@ -24,6 +27,8 @@ pub enum Check {
     Minimal,
     /// Rule 6: a victim is gone within its grace, and who it left for starts by then.
     Grace,
+    /// Rule 6: what each attempt lost.
+    Lost,
     /// Rule 7: who holds a reservation starts in time.
     PromiseKept,
     /// Rule 7: reservations are few and disjoint, and T moves only earlier.
@@ -46,14 +51,16 @@ pub enum Check {
 
 impl Check {
     /// All of them, in order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Log,
         Self::Class,
+        Self::Refused,
         Self::Order,
         Self::Protected,
         Self::Swap,
         Self::Minimal,
         Self::Grace,
+        Self::Lost,
         Self::PromiseKept,
         Self::PromiseMade,
         Self::PromiseHosts,
@@ -69,10 +76,10 @@ impl Check {
     pub const fn rule(self) -> u8 {
         match self {
             Self::Log => 0,
-            Self::Class => 1,
+            Self::Class | Self::Refused => 1,
             Self::Order => 4,
             Self::Protected => 5,
-            Self::Swap | Self::Minimal | Self::Grace => 6,
+            Self::Swap | Self::Minimal | Self::Grace | Self::Lost => 6,
             Self::PromiseKept | Self::PromiseMade | Self::PromiseHosts => 7,
             Self::Shape | Self::DebugHosts | Self::Fullest => 8,
             Self::Drain => 9,
@@ -85,11 +92,13 @@ impl Check {
         match self {
             Self::Log => "the log is a possible history",
             Self::Class => "class and protection of each attempt",
+            Self::Refused => "nothing is refused that could ever start",
             Self::Order => "nobody smaller who comes first is passed over",
             Self::Protected => "nothing protected is preempted",
             Self::Swap => "the preemption is allowed",
             Self::Minimal => "no victim could be spared",
             Self::Grace => "victims leave, and starts follow, within grace",
+            Self::Lost => "what each attempt lost",
             Self::PromiseKept => "holders start by T + grace",
             Self::PromiseMade => "reservations are disjoint, T only moves earlier",
             Self::PromiseHosts => "reserved hosts stay free for the holder",
@@ -127,9 +136,9 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: t={}: rule {}: ", self.line, self.t, self.rule)?;
         if let Some(workload) = &self.workload {
-            write!(f, "{workload}: ")?;
+            write!(f, "{}: ", one_line(workload))?;
         }
-        f.write_str(&self.message)
+        f.write_str(&one_line(&self.message))
     }
 }
 
@@ -232,7 +241,10 @@ impl fmt::Display for Report {
             writeln!(
                 f,
                 "policy {}: {} events, {} attempts, until t={}",
-                policy.policy, policy.events, policy.attempts, policy.end
+                one_line(&policy.policy),
+                policy.events,
+                policy.attempts,
+                policy.end
             )?;
             for count in &policy.checks {
                 write!(f, "  rule {:>2}  {:<48}", count.rule, count.check.title())?;
@@ -266,7 +278,7 @@ impl fmt::Display for Report {
             return writeln!(f, "no violation in {} events", self.events);
         }
         for violation in &self.violations {
-            writeln!(f, "{}: {violation}", violation.policy)?;
+            writeln!(f, "{}: {violation}", one_line(&violation.policy))?;
         }
         let listed = self.violations.len();
         writeln!(f, "{} violations ({listed} listed)", self.violations_total)

@@ -1,6 +1,7 @@
 //! What is known of workloads, hosts and reservations at one moment of the log.
 
 use crate::books::Sure;
+use crate::losses::Progress;
 use std::collections::BTreeSet;
 
 /// Where a workload is.
@@ -29,6 +30,7 @@ pub(crate) struct Job {
     pub(crate) rate: u128,
     /// When it was told to leave.
     pub(crate) told: Option<u64>,
+    pub(crate) progress: Progress,
     /// Decided starts that wait for GPUs: certain ones, and others.
     pub(crate) holds: (u32, u32),
     /// The class that was right when the start was decided.

@@ -31,6 +31,7 @@ pub(crate) struct Entry {
     pub(crate) protected_until: Option<u64>,
     pub(crate) decided: Option<u64>,
     pub(crate) until: Option<u64>,
+    pub(crate) lost_gpu_ms: Option<u64>,
     /// (host, GPUs), of `started` and `reserved` only.
     pub(crate) placement: Box<[(u32, u32)]>,
 }

@@ -1,9 +1,10 @@
 //! Histories as text, and what the checker says of them.
 //!
 //! A line is `time event [workload or @host] [#attempt] [key=value]…`; `on=h0:2,h1:4` is a placement, `free=1`
-//! stands for an unallocated start.
+//! stands for an unallocated start. Who has to leave lost everything since its start, unless `lost=` says otherwise.
 
 use bursar_verify::{Check, Report, verify};
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -13,10 +14,14 @@ pub(crate) const SETTINGS: &str =
 /// The log as Bursar writes it.
 pub(crate) fn json(text: &str) -> String {
     let mut out = String::new();
+    // By workload and policy: since when it runs, and its GPUs; then what it lost.
+    let mut runs: HashMap<(&str, &str), (f64, f64)> = HashMap::new();
+    let mut losses: HashMap<(&str, &str), f64> = HashMap::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let mut words = line.split_whitespace();
         let (at, event) = (words.next().expect("a time"), words.next().expect("an event"));
         let (mut policy, mut keys) = ("budget", String::new());
+        let (mut workload, mut gpus, mut is_said) = ("", 0.0, false);
         for word in words {
             if let Some(host) = word.strip_prefix('@') {
                 write!(keys, ",\"host\":\"{host}\"").expect("fits");
@@ -25,13 +30,18 @@ pub(crate) fn json(text: &str) -> String {
             } else if let Some((key, value)) = word.split_once('=') {
                 match key {
                     "policy" => policy = value,
+                    "lost" => {
+                        is_said = true;
+                        write!(keys, ",\"lost_gpu_seconds\":{value}").expect("fits");
+                    }
                     "by" | "budget" => write!(keys, ",\"{key}\":\"{value}\"").expect("fits"),
                     "on" => {
                         let places: Vec<String> = value
                             .split(',')
                             .map(|place| {
-                                let (host, gpus) = place.split_once(':').expect("host:gpus");
-                                format!("{{\"host\":\"{host}\",\"gpus\":{gpus}}}")
+                                let (host, count) = place.split_once(':').expect("host:gpus");
+                                gpus += count.parse::<f64>().expect("a number");
+                                format!("{{\"host\":\"{host}\",\"gpus\":{count}}}")
                             })
                             .collect();
                         write!(keys, ",\"placement\":[{}]", places.join(",")).expect("fits");
@@ -44,8 +54,21 @@ pub(crate) fn json(text: &str) -> String {
                     _ => write!(keys, ",\"{key}\":{value}").expect("fits"),
                 }
             } else {
+                workload = word;
                 write!(keys, ",\"workload\":\"{word}\"").expect("fits");
             }
+        }
+        let (now, who) = (at.parse::<f64>().unwrap_or(0.0), (policy, workload));
+        match event {
+            "started" => drop(runs.insert(who, (now, gpus))),
+            "requeued" | "terminated" | "host_failed" if !is_said => {
+                let lost = runs.remove(&who).map(|(since, gpus)| (now - since) * gpus);
+                let lost = lost.or(losses.get(&who).copied()).unwrap_or(0.0).max(0.0);
+                losses.insert(who, lost);
+                let thousandths = (lost * 1_000.0).round() / 1_000.0;
+                write!(keys, ",\"lost_gpu_seconds\":{thousandths}").expect("fits");
+            }
+            _ => {}
         }
         writeln!(out, "{{\"t\":{at},\"policy\":\"{policy}\",\"event\":\"{event}\"{keys}}}")
             .expect("fits");

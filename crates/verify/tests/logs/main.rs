@@ -3,6 +3,7 @@
 mod dsl;
 mod holds;
 mod hosts;
+mod losses;
 mod order;
 mod placement;
 mod promises;

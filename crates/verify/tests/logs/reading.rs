@@ -65,6 +65,49 @@ fn a_log_that_is_none_is_an_error_that_names_the_line() {
     assert!(verify("".as_bytes(), &scenario).expect("an empty log").is_clean());
 }
 
+/// What a log repeats of its own is neither a line of the report nor a command to a terminal.
+#[test]
+fn no_text_of_a_log_speaks_to_a_terminal() {
+    let scenario = scenario(SWAP);
+    let evil = r"x\nno violation in 9 events\u001b[2J\u202e\u2028";
+    let good = json(SWAP_LOG);
+    let is_clean = |text: &str| {
+        let speaks =
+            |c: char| c != '\n' && (c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c));
+        !text.chars().any(speaks)
+    };
+    let malformed = [
+        format!(r#"{{"t":1,"policy":"p","event":"{evil}"}}"#),
+        format!(r#"{{"t":"{evil}","policy":"p","event":"drained","host":"h"}}"#),
+        format!(r#"{{"t":1,"policy":"p","event":"reserved","workload":"a1","until":"{evil}"}}"#),
+        good.replace("budget\"", &format!("{evil}\""))
+            + &good
+            + &good.replace("budget\"", &format!("{evil}\"")),
+    ];
+    for bad in malformed {
+        let text = verify(bad.as_bytes(), &scenario).expect_err("not a log").to_string();
+        assert!(is_clean(&text) && text.lines().count() == 1, "{text:?}");
+    }
+    let wrong = [
+        ("\"policy\":\"budget\"", format!("\"policy\":\"{evil}\"")),
+        ("\"workload\":\"b1\"", format!("\"workload\":\"{evil}\"")),
+        ("\"by\":\"b1\"", format!("\"by\":\"{evil}\"")),
+        ("\"host\":\"h0\"", format!("\"host\":\"{evil}\"")),
+        ("\"workload\":\"a1\"", format!("\"workload\":\"a1\",\"budget\":\"{evil}\"")),
+    ];
+    for (old, new) in wrong {
+        let log = good.replace(old, &new);
+        assert_ne!(log, good);
+        let report = verify(log.as_bytes(), &scenario).expect("a log");
+        let text = report.to_string();
+        assert!(is_clean(&text), "{text:?}");
+        assert!(!text.lines().any(|line| line == "no violation in 9 events"), "{text}");
+        for violation in &report.violations {
+            assert_eq!(violation.to_string().lines().count(), 1);
+        }
+    }
+}
+
 #[test]
 fn the_report_shows_what_was_checked_and_serializes() {
     let report = judge(SWAP, &SWAP_LOG.replace("4500 preempted", "4499.999 preempted"));
