@@ -345,7 +345,9 @@ impl<'a> Run<'a> {
         self.records[workload as usize].reserved_ms = None;
         let mut line = self.line(workload, EventKind::Unreserved);
         line.rule = Some(7);
-        line.reason = Some("rule 7: its hosts were lost, or its budget has no room".to_owned());
+        line.reason = Some(
+            "rule 7: its hosts were lost, or it would not be charged any more (rule 1)".to_owned(),
+        );
         self.put(&line)
     }
 

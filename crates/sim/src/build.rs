@@ -1,4 +1,4 @@
-//! From a scenario to the core's state.
+//! From a scenario to the core's state and workloads. One place for all who drive the core with a scenario.
 
 use bursar_core::compare;
 use bursar_core::tree::BudgetNode;
@@ -67,7 +67,8 @@ pub fn build_state(scenario: &Scenario) -> State {
 }
 
 /// What the core is told of a workload.
-pub(crate) fn core_spec(scenario: &Scenario, index: usize) -> WorkloadSpec {
+#[must_use]
+pub fn build_workload(scenario: &Scenario, index: usize) -> WorkloadSpec {
     let given = &scenario.workloads[index];
     let span = |ms: Option<u64>| ms.map(SpanMs);
     WorkloadSpec {

@@ -53,7 +53,7 @@ pub enum EventKind {
     HostUp,
     /// Hosts are promised to a workload.
     Reserved,
-    /// A promise was given up because its hosts were lost.
+    /// A promise was given up: its hosts were lost, or its holder would not be charged any more.
     Unreserved,
 }
 
@@ -108,7 +108,8 @@ pub struct EventLine<'a> {
     /// T of a reservation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Seconds>,
-    /// GPU-seconds that an attempt lost: since its last checkpoint, plus start-up repeated.
+    /// GPU-seconds that an attempt lost: since its last checkpoint, plus start-up repeated. A failed host's
+    /// line and the requeueing that follows say the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_gpu_seconds: Option<Seconds>,
     /// The number of the rule in docs/policy.

@@ -17,7 +17,7 @@ mod series;
 mod summary;
 mod waits;
 
-pub use build::{PolicyError, build_state};
+pub use build::{PolicyError, build_state, build_workload};
 pub use events::{EventKind, EventLine, EventSink, Seconds};
 pub use run::{Observer, Outcome, RunError, RunOptions, run, run_all};
 pub use series::{AttemptRecord, Sample, Series};

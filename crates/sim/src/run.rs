@@ -3,7 +3,7 @@
 #[path = "books.rs"]
 mod books;
 
-use crate::build::{PolicyError, build_state, core_spec, policy};
+use crate::build::{PolicyError, build_state, build_workload, policy};
 use crate::engine::{Finish, Job};
 use crate::events::{EventKind, EventLine, EventSink};
 use crate::measure::{HOUR_MS, Measure, sample};
@@ -386,7 +386,7 @@ impl<'a> Run<'a> {
     }
 
     fn submit(&mut self, workload: u32) -> Result<(), RunError> {
-        let spec = core_spec(self.scenario, workload as usize);
+        let spec = build_workload(self.scenario, workload as usize);
         self.events += 1;
         let given = self.spec(workload);
         let place =

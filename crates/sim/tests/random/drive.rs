@@ -5,32 +5,12 @@ use crate::shrink::Fault;
 pub(crate) use crate::world::Dice;
 use crate::world::World;
 use bursar_core::{
-    BudgetIx, BudgetPolicy, Command, Decision, Event, HostIx, HostState, ModelIx, Refusal,
-    Scheduler, SpanMs, State, Status, Stop, TimeMs, WorkloadIx, WorkloadSpec,
+    BudgetIx, BudgetPolicy, Command, Decision, Event, HostIx, HostState, Refusal, Scheduler, State,
+    Status, Stop, TimeMs, WorkloadIx,
 };
 use bursar_scenario::{HostEventKind, Scenario};
+use bursar_sim::{build_state, build_workload};
 use std::collections::BTreeMap;
-
-fn spec_of(scenario: &Scenario, index: usize) -> WorkloadSpec {
-    let given = &scenario.workloads[index];
-    let span = |ms: Option<u64>| ms.map(SpanMs);
-    WorkloadSpec {
-        tie: given.tie,
-        budget: BudgetIx(given.budget),
-        gpus: given.gpus,
-        shape: given.shape,
-        model: given.model.map(ModelIx),
-        min_runtime: SpanMs(given.min_runtime_ms),
-        max_runtime: span(given.max_runtime_ms),
-        expected_runtime: Some(SpanMs(given.runtime_ms)),
-        resumable: given.resumable,
-        rank: given.rank,
-        checkpoint_interval: span(given.checkpoint_interval_ms),
-        checkpoint_on_signal: given.checkpoint_on_signal,
-        grace: span(given.grace_ms),
-        startup: SpanMs(given.startup_ms.unwrap_or(0)),
-    }
-}
 
 /// What will happen, by moment and number.
 #[derive(Clone, Debug)]
@@ -63,7 +43,7 @@ const MOMENTS_MAX: usize = 200_000;
 
 impl<'a> Drive<'a> {
     fn new(scenario: &'a Scenario, dice: Dice, late: bool) -> Self {
-        let state = bursar_sim::build_state(scenario);
+        let state = build_state(scenario);
         let policy = Box::new(BudgetPolicy::new(&state));
         let scheduler = Scheduler::new(state, policy);
         let places = vec![None; scenario.workloads.len()];
@@ -97,7 +77,9 @@ impl<'a> Drive<'a> {
 
     fn event_of(&self, due: &Due) -> Option<Event> {
         match *due {
-            Due::Submit(index) => Some(Event::Submitted(Box::new(spec_of(self.scenario, index)))),
+            Due::Submit(index) => {
+                Some(Event::Submitted(Box::new(build_workload(self.scenario, index))))
+            }
             Due::Host(index) => {
                 let event = &self.scenario.hosts_events[index];
                 let host = HostIx(event.host as u32);
