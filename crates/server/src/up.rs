@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// So many records fold in a moment.
-const SNAPSHOT_EVERY: u64 = 20_000;
+/// So many records fold in half a second; a snapshot of many workloads takes as long (docs/benchmarks.md).
+const SNAPSHOT_EVERY: u64 = 100_000;
 
 /// What `bursar up` was asked for.
 #[derive(Clone, Debug)]
