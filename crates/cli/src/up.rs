@@ -24,6 +24,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
         name: "lab".into(),
         budgets: budgets(args, &owner)?,
         shim: vec![program.to_owned(), SHIM.to_owned()],
+        limits: bursar_server::limits::Limits::default(),
     };
     logs(args);
     let site = bring_up(options).map_err(Failure::Fault)?;

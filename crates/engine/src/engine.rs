@@ -82,6 +82,45 @@ pub trait Engine: Send {
     fn read_log(&self, key: &AttemptKey, offset: u64, bytes_max: usize) -> Result<LogChunk, Error>;
 }
 
+/// So that whoever drives an engine need not know which it is.
+impl<E: Engine + ?Sized> Engine for Box<E> {
+    fn hosts(&mut self) -> Result<Vec<HostFacts>, Error> {
+        (**self).hosts()
+    }
+
+    fn observe(&mut self) -> Result<Vec<Observation>, Error> {
+        (**self).observe()
+    }
+
+    fn start(&mut self, order: &StartOrder) -> Result<(), Error> {
+        (**self).start(order)
+    }
+
+    fn signal(&mut self, key: &AttemptKey, signal: Signal) -> Result<(), Error> {
+        (**self).signal(key, signal)
+    }
+
+    fn stop(&mut self, key: &AttemptKey) -> Result<(), Error> {
+        (**self).stop(key)
+    }
+
+    fn forget(&mut self, key: &AttemptKey) -> Result<(), Error> {
+        (**self).forget(key)
+    }
+
+    fn cordon(&mut self, host: &str) -> Result<(), Error> {
+        (**self).cordon(host)
+    }
+
+    fn uncordon(&mut self, host: &str) -> Result<(), Error> {
+        (**self).uncordon(host)
+    }
+
+    fn read_log(&self, key: &AttemptKey, offset: u64, bytes_max: usize) -> Result<LogChunk, Error> {
+        (**self).read_log(key, offset, bytes_max)
+    }
+}
+
 /// What running work can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Signal {

@@ -154,7 +154,7 @@ impl AppendRecords for Store {
 
 fn open(data: &Path, label: &str) -> Result<f64, Failure> {
     let begun = Instant::now();
-    let store = Store::open_or_create(&data.join("site"), Check::Tail)?;
+    let store = Store::open_or_create(data.join("site"), Check::Tail)?;
     let engine = LocalEngine::open(&data.join("engine"), LocalOptions::new(vec!["true".into()]))?;
     let options = StartOptions {
         checkpoint_root: data.join("checkpoints"),
@@ -173,7 +173,7 @@ fn open(data: &Path, label: &str) -> Result<f64, Failure> {
 fn main() -> Result<(), Failure> {
     let records: u64 = std::env::args().nth(1).map_or(Ok(1_000_000), |text| text.parse())?;
     let data = tempfile::tempdir()?;
-    let store = Store::open_or_create(&data.path().join("site"), Check::Tail)?;
+    let store = Store::open_or_create(data.path().join("site"), Check::Tail)?;
     let mut play = Play::begin(store)?;
     // The daemon takes one every 100,000 records; a restart folds at most these.
     let last = records.saturating_sub(100_000);
@@ -200,7 +200,7 @@ fn main() -> Result<(), Failure> {
     );
     drop(play);
     let with = open(data.path(), "opened from the snapshot")?;
-    let mut store = Store::open_or_create(&data.path().join("site"), Check::Tail)?;
+    let mut store = Store::open_or_create(data.path().join("site"), Check::Tail)?;
     let head = store.head().seq;
     // One of other code is not used.
     bursar_server::Journal::put_snapshot(&mut store, head, b"\x91\xa5other")?;

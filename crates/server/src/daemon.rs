@@ -6,6 +6,7 @@ use crate::reconcile::{Orders, differences};
 use bursar_engine::Engine;
 use bursar_site::{Body, Record, Refused, Site};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,8 @@ pub struct Daemon<J, E, C> {
     astray: bool,
     /// The latest record that is in a snapshot, or was when one could not be kept.
     snapshot: u64,
+    /// How long the core planned in the latest round.
+    plan_took: Duration,
 }
 
 impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
@@ -81,7 +84,17 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         }
         let (site, snapshot) = fold(&journal)?;
         let clock = clock(&site).map_err(|error| JournalError(format!("clock: {error}")))?;
-        Ok(Self { site, journal, engine, clock, options, unplanned: true, astray: false, snapshot })
+        Ok(Self {
+            site,
+            journal,
+            engine,
+            clock,
+            options,
+            unplanned: true,
+            astray: false,
+            snapshot,
+            plan_took: Duration::ZERO,
+        })
     }
 
     /// The site as it was folded last. Where a journal may have failed since, ask for [`Self::current`].
@@ -97,6 +110,16 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     pub fn current(&mut self) -> Result<&Site, Failure> {
         self.find_the_way()?;
         Ok(&self.site)
+    }
+
+    /// Whether the site is as the journal has it, as far as is known.
+    pub const fn is_settled(&self) -> bool {
+        !self.astray
+    }
+
+    /// How long the core planned in the latest round.
+    pub const fn plan_took(&self) -> Duration {
+        self.plan_took
     }
 
     /// The clock.
@@ -186,7 +209,9 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         let at_ms = self.now_ms();
         // Nothing goes out before the plan is written; until it is, the site is ahead of its journal.
         self.astray = true;
+        let begun = Instant::now();
         let planned = self.site.plan(at_ms);
+        self.plan_took = begun.elapsed();
         if planned.decisions == 0 && !self.unplanned {
             self.astray = false;
             return Ok(());

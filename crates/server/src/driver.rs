@@ -3,12 +3,14 @@
 use crate::clock::Clock;
 use crate::daemon::{Daemon, Failure};
 use crate::journal::Journal;
+use crate::plain::one_line;
+use crate::watch::Watcher;
 use bursar_engine::Engine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How long the driver waits at most before it looks at the engine again.
@@ -84,11 +86,14 @@ where
     E: Engine + 'static,
     C: Clock + 'static,
 {
-    /// Starts to drive a daemon.
+    /// Starts to drive a daemon, and tells a watcher of each step.
     ///
     /// # Errors
     /// If no thread can be had.
-    pub fn start(daemon: Daemon<J, E, C>) -> std::io::Result<Self> {
+    pub fn start(
+        daemon: Daemon<J, E, C>,
+        mut watcher: impl Watcher<Daemon<J, E, C>> + 'static,
+    ) -> std::io::Result<Self> {
         let (jobs, received) = channel();
         let healthy = Arc::new(AtomicBool::new(true));
         let rounds = Arc::new(AtomicU64::new(0));
@@ -97,7 +102,7 @@ where
         let stops = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("daemon".into())
-            .spawn(move || drive(daemon, &received, &stops, &healthy, &rounds))?;
+            .spawn(move || drive(daemon, &received, &stops, &healthy, &rounds, &mut watcher))?;
         Ok(Self { handle, stop, thread })
     }
 
@@ -115,10 +120,13 @@ fn drive<J: Journal, E: Engine, C: Clock>(
     stop: &AtomicBool,
     healthy: &AtomicBool,
     rounds: &AtomicU64,
+    watcher: &mut dyn Watcher<Daemon<J, E, C>>,
 ) -> Daemon<J, E, C> {
     let mut last_failure = String::new();
     while !stop.load(Ordering::Acquire) {
+        let begun = Instant::now();
         let due = round(&mut daemon, healthy, &mut last_failure);
+        watcher.round(&daemon, begun.elapsed(), healthy.load(Ordering::Acquire));
         rounds.fetch_add(1, Ordering::Relaxed);
         let wait = due.map_or(LOOK_AGAIN, |at_ms| {
             Duration::from_millis(at_ms.saturating_sub(daemon.now_ms())).min(LOOK_AGAIN)
@@ -130,6 +138,7 @@ fn drive<J: Journal, E: Engine, C: Clock>(
                 for job in jobs.try_iter().take(1_000) {
                     job(&mut daemon);
                 }
+                watcher.requests(&daemon);
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -156,9 +165,12 @@ fn round<J: Journal, E: Engine, C: Clock>(
             healthy.store(false, Ordering::Release);
             let text = failure.to_string();
             if text != *last_failure {
+                let shown = one_line(&text);
                 match &failure {
-                    Failure::Replay(_) => tracing::error!(%failure, "the journal cannot be folded"),
-                    _ => tracing::warn!(%failure, "a round failed; it is tried again"),
+                    Failure::Replay(_) => {
+                        tracing::error!(failure = shown, "the journal cannot be folded");
+                    }
+                    _ => tracing::warn!(failure = shown, "a round failed; it is tried again"),
                 }
                 *last_failure = text;
             }

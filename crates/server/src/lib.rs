@@ -8,10 +8,17 @@ pub mod api;
 pub mod clock;
 pub mod daemon;
 pub mod driver;
+pub mod events;
 pub mod journal;
+pub mod limits;
+pub mod metrics;
+pub mod plain;
 mod reconcile;
 #[cfg(target_os = "linux")]
+pub mod serve;
+#[cfg(target_os = "linux")]
 pub mod up;
+pub mod watch;
 
 pub use clock::{Clock, SystemClock};
 pub use daemon::{Daemon, Failure};

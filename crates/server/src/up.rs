@@ -4,6 +4,10 @@ use crate::api::{LocalDaemon, Shared, new_secret, router};
 use crate::clock::{SystemClock, wall_ms};
 use crate::daemon::{Daemon, StartOptions};
 use crate::driver::Driver;
+use crate::events::Hub;
+use crate::limits::{Limiter, Limits};
+use crate::metrics::Metrics;
+use crate::watch::{Measured, Watch};
 use bursar_engine::{Engine as _, GpuSource, LocalEngine, LocalOptions};
 use bursar_site::record::{BudgetsChanged, Created, HostDoc, SettingsDoc};
 use bursar_site::{Body, BudgetDoc};
@@ -33,6 +37,8 @@ pub struct UpOptions {
     pub budgets: BTreeMap<String, BudgetDoc>,
     /// The command line that runs the supervisor of an attempt.
     pub shim: Vec<String>,
+    /// What clients of the API may take.
+    pub limits: Limits,
 }
 
 /// A site that is up.
@@ -91,7 +97,10 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
     let clock = move |site: &bursar_site::Site| {
         SystemClock::open(&data, site.created.unix_ms, site.now_ms())
     };
-    let mut daemon = Daemon::open(store, engine, clock, start, first).map_err(text)?;
+    let watch = Watch { hub: Arc::new(Hub::default()), metrics: Arc::new(Metrics::default()) };
+    let journal = Measured::new(store, Arc::clone(&watch.metrics));
+    let mut daemon =
+        Daemon::open(journal, Box::new(engine) as _, clock, start, first).map_err(text)?;
     must_be_the_same(&daemon, &found)?;
     let first_secret = first_token(&mut daemon)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -103,8 +112,11 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
         .block_on(tokio::net::TcpListener::bind(options.listen))
         .map_err(|error| format!("cannot listen on {}: {error}; try --listen", options.listen))?;
     let address = listener.local_addr().map_err(text)?;
-    let driver = Driver::start(daemon).map_err(text)?;
-    let shared = Shared { daemon: driver.handle.clone(), logs: Arc::new(logs) };
+    let limiter = Limiter::by_process_clock(&options.limits);
+    // Who follows from the first moment on misses nothing of it.
+    watch.hub.look(&daemon);
+    let driver = Driver::start(daemon, watch.clone()).map_err(text)?;
+    let shared = Shared::new(driver.handle.clone(), logs, &watch, options.limits, limiter);
     Ok(Up { driver, shared, listener, runtime, first_secret, address, hosts, notes })
 }
 
@@ -115,13 +127,18 @@ impl Up {
     /// If the listener fails.
     pub fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), String> {
         let Self { driver, shared, listener, runtime, .. } = self;
-        let served = runtime.block_on(async move {
-            let serve = axum::serve(listener, router(shared));
-            serve.with_graceful_shutdown(stop).await
+        runtime.block_on(async move {
+            let (hub, limits) = (Arc::clone(&shared.hub), shared.limits);
+            // Streams of events would never end by themselves.
+            let stop = async move {
+                stop.await;
+                hub.close();
+            };
+            crate::serve::serve(listener, router(shared), &limits, stop).await;
         });
         runtime.shutdown_timeout(std::time::Duration::from_secs(2));
         driver.stop();
-        served.map_err(text)
+        Ok(())
     }
 }
 

@@ -1,19 +1,23 @@
 //! The budget tree as people write it, and who may change what of it.
 
 use crate::error::Refused;
+use crate::plain::printable;
 use bursar_core::BudgetIx;
 use bursar_core::tree::BudgetNode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use utoipa::ToSchema;
 
 /// A budget and what is below it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetDoc {
     /// Its weight among its siblings, with at most six decimals. Zero: never funded.
+    #[schema(value_type = f64, minimum = 0, maximum = 1_000_000_000, example = 2)]
     pub share: Share,
     /// A hard limit in GPU-hours on all that it is ever charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1_000_000_000_000u64)]
     pub limit: Option<f64>,
     /// Who may divide it and see all of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -23,6 +27,7 @@ pub struct BudgetDoc {
     pub members: Vec<String>,
     /// The budgets that it is divided into.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(no_recursion)]
     pub children: BTreeMap<String, BudgetDoc>,
 }
 
@@ -255,11 +260,6 @@ pub(crate) fn is_name(text: &str) -> bool {
         && text.chars().count() <= NAME_CHARS_MAX
         && text.chars().all(allowed)
         && !text.starts_with(['.', '-'])
-}
-
-/// A text as it may be shown: nothing that a terminal would obey.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 fn push_nodes(

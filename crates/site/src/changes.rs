@@ -9,9 +9,10 @@ use crate::error::Refused;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use utoipa::ToSchema;
 
 /// One edit of the tree. The root's path is empty.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "edit", rename_all = "snake_case")]
 pub enum Edit {
     /// A budget that was not there. What is below it are edits of their own.
@@ -33,8 +34,10 @@ pub enum Edit {
         /// Its path.
         path: String,
         /// Before.
+        #[schema(value_type = f64)]
         from: Share,
         /// After.
+        #[schema(value_type = f64)]
         to: Share,
     },
     /// Another hard limit, in GPU-hours.

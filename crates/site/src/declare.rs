@@ -1,13 +1,17 @@
 //! What a workload declares: the YAML that people write, and what is kept of it.
 
-use crate::budgets::{is_name, printable};
+use crate::budgets::is_name;
 use crate::error::Refused;
+use crate::plain::{obeyed, printable};
 use crate::record::SettingsDoc;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// A file with one workload.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadFile {
     /// The workload.
@@ -15,12 +19,14 @@ pub struct WorkloadFile {
 }
 
 /// A workload as people write it. Durations are texts such as `8h` or `1h30m`, or numbers of seconds.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadDoc {
     /// A name for people.
+    #[schema(min_length = 1, max_length = 128, example = "llm-pretrain-run-42")]
     pub name: String,
     /// GPUs of the whole gang.
+    #[schema(minimum = 1, example = 64)]
     pub gpus: u32,
     /// The contract's length: protected from preemption until then.
     #[serde(default)]
@@ -29,9 +35,11 @@ pub struct WorkloadDoc {
     #[serde(default)]
     pub resumable: Option<bool>,
     /// The budget that pays.
+    #[schema(example = "program-a/a1")]
     pub budget_owner: String,
     /// What to run.
     #[serde(default)]
+    #[schema(example = json!(["./train.sh"]))]
     pub command: Vec<String>,
     /// The GPU model that it must have.
     #[serde(default)]
@@ -87,7 +95,7 @@ pub struct WorkloadDoc {
 }
 
 /// Batch work, or somebody sits at it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A job.
@@ -98,7 +106,7 @@ pub enum Kind {
 }
 
 /// A workload that must have ended before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct After {
     /// Its number.
@@ -109,7 +117,7 @@ pub struct After {
 }
 
 /// How a workload that another waits for must have ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
     /// With success.
@@ -129,7 +137,7 @@ pub struct Array {
 }
 
 /// Which element of an array a workload is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Element {
     /// The array: the number of its first workload. The others' follow it without gaps.
     pub array: u64,
@@ -196,6 +204,52 @@ pub struct Duration(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
+/// Text or number: how people write spans and amounts.
+fn text_or_number(example: &str, says: &str) -> RefOr<Schema> {
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    let number = ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0));
+    let one = OneOfBuilder::new()
+        .item(text)
+        .item(number)
+        .description(Some(says))
+        .examples([example])
+        .build();
+    Schema::OneOf(one).into()
+}
+
+impl PartialSchema for Duration {
+    fn schema() -> RefOr<Schema> {
+        text_or_number(
+            "1h30m",
+            "A span of time: a text such as `8h` or `1h30m`, or a number of seconds.",
+        )
+    }
+}
+
+impl ToSchema for Duration {}
+
+impl PartialSchema for Bytes {
+    fn schema() -> RefOr<Schema> {
+        text_or_number(
+            "64GiB",
+            "An amount of memory: bytes, or a text with a unit such as `64GiB`.",
+        )
+    }
+}
+
+impl ToSchema for Bytes {}
+
+impl PartialSchema for Array {
+    fn schema() -> RefOr<Schema> {
+        text_or_number(
+            "0-9%4",
+            "Indices of an array: `0-9`, `1,3,5-7`, or `0-99%4` for at most four at once.",
+        )
+    }
+}
+
+impl ToSchema for Array {}
+
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum TextOrNumber {
@@ -247,7 +301,7 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// What is kept of a declaration: every default filled in. Durations in milliseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Declared {
     /// A name for people.
     pub name: String,
@@ -432,8 +486,16 @@ impl WorkloadDoc {
         if self.name.is_empty() || self.name.chars().count() > 128 {
             return invalid("name: give it one of 1 to 128 characters".into());
         }
-        if self.name.chars().any(char::is_control) {
-            return invalid("name: control characters are not allowed".into());
+        let shown = [("name", Some(&self.name)), ("gpu_model", self.gpu_model.as_ref())];
+        let shown = shown.into_iter().chain([("workdir", self.workdir.as_ref())]);
+        let labels =
+            self.labels.iter().flat_map(|(k, v)| [("labels", Some(k)), ("labels", Some(v))]);
+        for (field, text) in shown.chain(labels) {
+            if text.is_some_and(|text| text.chars().any(obeyed)) {
+                return invalid(format!(
+                    "{field}: control characters, line breaks and marks of direction are not allowed"
+                ));
+            }
         }
         if self.gpus == 0 {
             return invalid("gpus: 0 is not allowed; ask for at least 1".into());

@@ -11,6 +11,7 @@ pub mod budgets;
 pub mod changes;
 pub mod declare;
 pub mod error;
+pub mod plain;
 pub mod plan;
 pub mod record;
 pub mod requests;

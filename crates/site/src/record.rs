@@ -8,6 +8,7 @@ use crate::changes::Edit;
 use crate::declare::Declared;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use utoipa::ToSchema;
 
 /// The version of records that this binary writes.
 pub const RECORD_VERSION: u32 = 1;
@@ -174,7 +175,7 @@ pub struct Created {
 }
 
 /// The cluster-wide numbers, as the journal has them. Durations in milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SettingsDoc {
     /// W.
     pub lookback_ms: u64,
@@ -259,7 +260,7 @@ pub struct Submitted {
 }
 
 /// How an attempt ended, as its engine saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It finished its work.

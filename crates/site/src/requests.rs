@@ -1,16 +1,18 @@
 //! What people ask for. Everything that could be wrong with a request is refused here, before it is
 //! journaled: what a site accepted, its fold can always apply.
 
-use crate::budgets::{BudgetDoc, Budgets, is_name, printable};
+use crate::budgets::{BudgetDoc, Budgets, is_name};
 use crate::changes::{self, Change, Edit, Scheduled};
 use crate::declare::{Accepted, Declared, Element, WorkloadDoc};
 use crate::error::{Refused, RefusedKind};
+use crate::plain::{obeyed, printable};
 use crate::plan::hash_of;
 use crate::record::{Body, BudgetsChanged, Submitted, TokenIssued};
 use crate::site::Site;
 use crate::work::{Stage, Work};
 use bursar_core::HostState;
 use std::collections::BTreeMap;
+use subtle::ConstantTimeEq as _;
 
 /// A submission that is accepted, and what its submitter should be told.
 #[derive(Clone, Debug)]
@@ -33,14 +35,16 @@ impl Site {
     #[must_use]
     pub fn authenticate(&self, secret: &str, now_ms: u64) -> Option<&TokenIssued> {
         let hash = hash_of(secret);
-        let valid = |(token, good): &(TokenIssued, bool)| {
+        // Every token is compared in full, whichever fits: where a search ends would tell something, too.
+        let mut found = None;
+        for (token, good) in self.tokens.values() {
             let expired = token.expires_ms.is_some_and(|expires| expires <= now_ms);
-            let same = token.secret_sha256.len() == hash.len()
-                && token.secret_sha256.bytes().zip(hash.bytes()).fold(0, |d, (a, b)| d | (a ^ b))
-                    == 0;
-            same && *good && !expired
-        };
-        self.tokens.values().filter(|entry| valid(entry)).map(|(token, _)| token).next()
+            let same: bool = token.secret_sha256.as_bytes().ct_eq(hash.as_bytes()).into();
+            if same & *good & !expired {
+                found = Some(token);
+            }
+        }
+        found
     }
 
     /// A workload of `user`, or an array of them. The same key gives the same again. With `hold` it does not
@@ -274,6 +278,18 @@ impl Site {
         Ok(changed(new, reason, None))
     }
 
+    /// What a new budget tree in place of version `base` would change.
+    pub fn diff_budgets(
+        &self,
+        user: &str,
+        base: u64,
+        budgets: BTreeMap<String, BudgetDoc>,
+        owners: Option<Vec<String>>,
+    ) -> Result<Vec<Edit>, Refused> {
+        let new = self.wanted_budgets(user, base, budgets, owners, "only asked for")?;
+        Ok(changes::diff(&self.budgets, &new))
+    }
+
     /// A new budget tree from a later moment on. What is kept are its edits of version `base`; when the moment
     /// comes they must still fit, and `user` must still be allowed to make them.
     pub fn schedule_budgets(
@@ -314,14 +330,12 @@ impl Site {
                 self.budgets.version
             )));
         }
-        if reason.trim().is_empty() || reason.chars().count() > 1000 {
+        if reason.trim().is_empty() {
             return Err(Refused::invalid("reason: say why, in 1 to 1000 characters"));
         }
+        check_reason(reason)?;
         let owners = owners.unwrap_or_else(|| self.budgets.owners.clone());
         let new = Budgets::new(base + 1, budgets, owners)?;
-        if (&new.tree, &new.owners) == (&self.budgets.tree, &self.budgets.owners) {
-            return Err(Refused::invalid("budgets: this changes nothing"));
-        }
         self.check_change(user, &new)?;
         Ok(new)
     }
@@ -374,9 +388,9 @@ impl Site {
         })
     }
 
-    /// What every version of the tree changed, oldest first, as far as a person may see it.
+    /// What every version of the tree changed, latest first, as far as a person may see it.
     pub fn history_for(&self, user: &str) -> impl Iterator<Item = Change> {
-        self.changes.iter().filter_map(move |one| {
+        self.changes.iter().rev().filter_map(move |one| {
             let edits = self.visible_edits(user, &one.edits);
             (!edits.is_empty()).then(|| Change { edits, ..one.clone() })
         })
@@ -410,6 +424,7 @@ impl Site {
     /// A drain (rule 9).
     pub fn drain(&self, user: &str, host: &str, reason: &str) -> Result<Body, Refused> {
         self.must_operate(user)?;
+        check_reason(reason)?;
         let index = self.host_index(host).ok_or_else(|| no_host(host))?;
         match self.scheduler.state().cluster.host(index).state {
             HostState::Up => {
@@ -513,7 +528,7 @@ impl Site {
 }
 
 /// When a workload would start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
 pub struct WouldStart {
     /// In at most so many milliseconds.
     pub in_ms: u64,
@@ -544,6 +559,16 @@ fn elements(accepted: &Accepted, first: u64) -> Vec<Declared> {
         ..accepted.declared.clone()
     };
     array.indices.iter().map(element).collect()
+}
+
+/// A reason is shown to many: on one line, and not a book.
+fn check_reason(reason: &str) -> Result<(), Refused> {
+    if reason.chars().count() > 1000 || reason.chars().any(obeyed) {
+        return Err(Refused::invalid(
+            "reason: at most 1000 characters on one line, without control characters or marks of direction",
+        ));
+    }
+    Ok(())
 }
 
 fn no_host(host: &str) -> Refused {

@@ -4,9 +4,10 @@ use crate::site::Site;
 use crate::work::{Attempt, Ending, Stage, Work};
 use bursar_core::{HostState, Status, TimeMs, WaitReason, WorkloadIx};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// Where a workload stands, in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// Waits for other workloads to end.
@@ -45,7 +46,7 @@ pub struct Why {
 }
 
 /// A budget and how it stands.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct BudgetView {
     /// Its path; empty for the root.
     pub path: String,
@@ -56,10 +57,13 @@ pub struct BudgetView {
     /// Its usage ratio, with four decimals.
     pub usage_ratio: String,
     /// GPU-milliseconds charged within the lookback.
+    #[schema(value_type = u64)]
     pub charged_gpu_ms: u128,
     /// GPU-milliseconds that its contracts still protect.
+    #[schema(value_type = u64)]
     pub protected_gpu_ms: u128,
     /// GPU-milliseconds that it is allocated over lookback and horizon.
+    #[schema(value_type = u64)]
     pub allocated_gpu_ms: u128,
     /// GPUs that it is charged for now.
     pub running_gpus: u64,

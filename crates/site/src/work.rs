@@ -4,6 +4,7 @@ use crate::declare::Declared;
 use crate::record::Outcome;
 use bursar_core::WorkloadIx;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,7 +41,7 @@ pub enum Stage {
 }
 
 /// How a workload ended for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// It finished its work.

@@ -4,9 +4,10 @@ use bursar_site::views::{Standing, Why};
 use bursar_site::work::{Attempt, Ending};
 use bursar_site::{Site, Work};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// A workload in a list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct WorkloadView {
     pub(crate) workload: u64,
     pub(crate) name: String,
@@ -31,7 +32,7 @@ pub(crate) struct WorkloadView {
 }
 
 /// What a workload waits for.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct WhyView {
     pub(crate) rule: u8,
     pub(crate) text: String,
@@ -46,7 +47,7 @@ pub(crate) struct WhyView {
 }
 
 /// All of a workload.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct WorkloadDetail {
     #[serde(flatten)]
     pub(crate) view: WorkloadView,
@@ -55,7 +56,7 @@ pub(crate) struct WorkloadDetail {
 }
 
 /// One attempt.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct AttemptView {
     pub(crate) attempt: u32,
     pub(crate) allocated: bool,
@@ -83,7 +84,7 @@ pub(crate) struct AttemptView {
 }
 
 /// Why an attempt was told to leave.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct EvictionView {
     pub(crate) at_unix_ms: u64,
     pub(crate) leave_by_unix_ms: u64,

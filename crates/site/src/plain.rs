@@ -1,0 +1,23 @@
+//! Which characters are shown, and which are obeyed by what shows them.
+
+/// Whether a terminal, a page or a reader of logs would obey a character instead of showing it: control
+/// characters (ESC, NUL, newlines, C1), and marks that turn the direction of text or hide it.
+#[must_use]
+pub fn obeyed(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// A text as it may be shown in a sentence: nothing that would be obeyed, and not too much.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().take(80).map(|c| if obeyed(c) { '\u{fffd}' } else { c }).collect()
+}
