@@ -47,7 +47,12 @@ pub(crate) fn read<'a>(
     }];
     add_children(&mut budgets, 0, node, 1)?;
     if budgets.len() == 1 {
-        let message = "there is not a single budget";
+        let message = match auto {
+            true => {
+                "auto: no trace names a budget; give one a mapping such as {by: group, default: '{}'}"
+            }
+            false => "there is not a single budget; declare one such as p: {share: 1}",
+        };
         return Err(Fault::new(ErrorKind::Missing, node.line, message));
     }
     Ok(budgets)

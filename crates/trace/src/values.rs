@@ -30,7 +30,7 @@ pub(crate) fn duration_ms(text: &str) -> Result<u64, Problem> {
     let mut total: u64 = 0;
     let mut smallest_ms = u64::MAX;
     if !rest.ends_with(|c: char| c.is_ascii_alphabetic()) || !rest.starts_with(digit_or_point) {
-        return seconds_ms(text);
+        return in_span(decimal(text, 1_000, WRONG)?);
     }
     while !rest.is_empty() {
         let number_end = rest.find(|c| !digit_or_point(c)).ok_or(WRONG)?;
@@ -183,21 +183,21 @@ mod tests {
     #[test]
     fn what_is_no_duration_is_refused_with_a_reason() {
         for (text, part) in [
-            ("", "is not a number of seconds"),
+            ("", "is not a duration: write seconds, or parts such as"),
             ("NaN", "finite"),
             ("-inf", "finite"),
             ("-3", "negative"),
-            ("1e3", "is not a number of seconds"),
-            ("1h30", "is not a number of seconds"),
+            ("1e3", "is not a duration"),
+            ("1h30", "is not a duration"),
             ("1x", "not a duration"),
-            ("h", "is not a number"),
+            ("h", "is not a duration"),
             ("1..5h", "not a duration"),
             ("30m1h", "out of order"),
             ("5m5m", "out of order"),
             ("40000d", "100 years"),
             ("99999999999999999999999999", "100 years"),
             ("99999999999999999999999999w", "100 years"),
-            ("5µ", "is not a number"),
+            ("5µ", "is not a duration"),
         ] {
             let error = parse_duration_ms(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -202,7 +202,10 @@ pub(crate) fn next_line(
         .map_err(|source| VerifyError::Io { line, source })?;
     if read as u64 > LINE_BYTES_MAX {
         let most = LINE_BYTES_MAX >> 20;
-        return Err(VerifyError::Malformed { line, message: format!("longer than {most} MiB") });
+        return Err(VerifyError::Malformed {
+            line,
+            message: format!("longer than {most} MiB; no line of an event log is"),
+        });
     }
     Ok(read > 0)
 }
