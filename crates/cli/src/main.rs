@@ -50,7 +50,7 @@ fn start() -> ExitCode {
     // What follows a live site ends at once when it is interrupted; nothing of it is half-done.
     let watch = if cli.verb.is_live() { Ok(()) } else { interrupt::watch() };
     let failure = match watch.and_then(|()| run(&cli.verb)) {
-        Ok(()) => return ExitCode::SUCCESS,
+        Ok(()) => return after_saying(),
         // Whatever else failed on the way, failed because of it.
         Err(_) if interrupt::asked() => Failure::Interrupted,
         Err(failure) => failure,
@@ -85,6 +85,14 @@ fn run(verb: &Verb) -> Result<(), Failure> {
     }
 }
 
+/// All went well, if all that was printed has gone out.
+fn after_saying() -> ExitCode {
+    let Some(error) = shown::unsaid() else { return ExitCode::SUCCESS };
+    let failure = Failure::Fault(format!("cannot write standard output: {error}"));
+    shown::note(&format!("bursar: {failure}"));
+    ExitCode::from(failure.exit_code())
+}
+
 /// What clap says, on one line like every other error; help and version as they are.
 fn refuse(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind as Kind;
@@ -92,8 +100,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
         error.kind(),
         Kind::DisplayHelp | Kind::DisplayVersion | Kind::DisplayHelpOnMissingArgumentOrSubcommand
     ) {
-        let _ = error.print();
-        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        shown::keep_failure(error.print());
+        return if error.use_stderr() { ExitCode::from(2) } else { after_saying() };
     }
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

@@ -27,8 +27,6 @@ enum Making {
 impl Output {
     /// Opens a file that will be moved to `path`; `-` stands for standard output.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        let cannot =
-            |error: io::Error| Failure::Input(format!("cannot write {}: {error}", path.display()));
         if path.is_dir() {
             return Err(Failure::Input(format!("cannot write {}: it is a folder", path.display())));
         }
@@ -38,7 +36,7 @@ impl Output {
         // What a link points at is replaced, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let file = tempfile::Builder::new().prefix(".bursar-").tempfile_in(folder_of(&path));
-        let file = file.map_err(cannot)?;
+        let file = file.map_err(|error| cannot_create(&path, error.kind()))?;
         Ok(Self { path, file: buffered(Making::Beside(file)) })
     }
 
@@ -107,11 +105,14 @@ impl Output {
 }
 
 /// Puts all files in their places, and says so.
+///
+/// What goes to devices and pipes goes first: a copy can fail where a move does not, and then no file is moved.
 pub(crate) fn finish_all(mut files: Vec<Output>) -> Result<(), Failure> {
     for file in &mut files {
         let place = file.place();
         file.flush().map_err(|error| Failure::Fault(format!("cannot write {place}: {error}")))?;
     }
+    files.sort_by_key(|file| matches!(file.file.get_ref(), Making::Beside(_)));
     // All or none: from here on nothing is written any more, only moved.
     interrupt::check()?;
     for file in files {
@@ -140,6 +141,18 @@ pub(crate) fn check_distinct(read: &[&Path], written: &[Option<&Path>]) -> Resul
         places.push(place);
     }
     Ok(())
+}
+
+/// Why no file can be made beside `path`, and what to do. The temporary name is nobody's business.
+fn cannot_create(path: &Path, kind: io::ErrorKind) -> Failure {
+    let (shown, folder) = (path.display(), folder_of(path).display());
+    let why = match kind {
+        io::ErrorKind::NotFound => format!("there is no folder {folder}; make it first"),
+        io::ErrorKind::NotADirectory => format!("{folder} is not a folder"),
+        io::ErrorKind::PermissionDenied => format!("no right to write in the folder {folder}"),
+        kind => kind.to_string(),
+    };
+    Failure::Input(format!("cannot write {shown}: {why}"))
 }
 
 fn folder_of(path: &Path) -> &Path {

@@ -1,53 +1,51 @@
 //! What people see: text that cannot speak to their terminal, and moments as they say them.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::OnceLock;
+
+pub(crate) use bursar_trace::one_line;
 
 /// Prints `text` on standard output, with all control characters but line ends escaped.
 ///
-/// A reader that has gone away (`| head`) has read enough: the verb goes on to its own end.
+/// A reader that has gone away (`| head`) has read enough: the verb goes on to its own end. Any other
+/// failure is kept for [`unsaid`].
 pub(crate) fn say(text: &str) {
-    say_raw(&clean(text, Some('\n')));
+    say_raw(&lines(text));
 }
 
 /// Prints text of our own making as it is.
 pub(crate) fn say_raw(text: &str) {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    keep_failure(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
+
+/// Remembers why something could not be printed on standard output.
+pub(crate) fn keep_failure(printed: io::Result<()>) {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            // The first failure tells most.
+            let _ = UNSAID.set(error.to_string());
+        }
+        Ok(()) | Err(_) => {}
+    }
+}
+
+/// Why not everything could be printed on standard output, if so.
+pub(crate) fn unsaid() -> Option<&'static str> {
+    UNSAID.get().map(String::as_str)
+}
+
+static UNSAID: OnceLock<String> = OnceLock::new();
 
 /// Prints one line on standard error.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{}", one_line(text));
 }
 
-/// `text` on one line, control characters escaped.
-pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
-    clean(text, None)
-}
-
-fn clean(text: &str, kept: Option<char>) -> Cow<'_, str> {
-    let escaped = |c: char| Some(c) != kept && speaks_to_terminals(c);
-    if !text.chars().any(escaped) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if escaped(c) {
-            out.extend(c.escape_unicode());
-        } else {
-            out.push(c);
-        }
-    }
-    Cow::Owned(out)
-}
-
-/// Control characters, separators that some terminals take for line ends, and those that turn the
-/// direction of text around.
-fn speaks_to_terminals(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// `text` with its line ends, and nothing else that speaks to terminals.
+fn lines(text: &str) -> String {
+    text.split('\n').map(one_line).collect::<Vec<_>>().join("\n")
 }
 
 /// A moment since the start as `2d 03:15:00`; milliseconds only where there are some.
@@ -85,9 +83,7 @@ mod tests {
 
     #[test]
     fn nothing_reaches_a_terminal_as_a_command() {
-        assert_eq!(one_line("a\x1b[31mb\nc\u{202e}"), "a\\u{1b}[31mb\\u{a}c\\u{202e}");
-        assert_eq!(clean("two\nlines\r", Some('\n')), "two\nlines\\u{d}");
-        assert_eq!(one_line("plain, ü\0"), "plain, ü\\u{0}");
+        assert_eq!(lines("two\nlines\r\x1b[31m\n"), "two\nlines\\u{d}\\u{1b}[31m\n");
     }
 
     #[test]

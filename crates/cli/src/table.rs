@@ -9,15 +9,22 @@ use comfy_table::{CellAlignment, Table, presets};
 pub(crate) fn comparison(scenario: &Scenario, summary: &Summary) -> String {
     let policies = &summary.policies;
     let gpus = scenario.gpus_total();
-    let (hosts, workloads) = (scenario.hosts.len(), scenario.workloads.len());
-    let days = policies.iter().map(|policy| policy.measured_seconds).fold(0.0, f64::max) / 86_400.0;
+    let hosts = scenario.hosts.len();
+    let submitted = policies.iter().map(|policy| policy.simulator.workloads).max().unwrap_or(0);
+    // A run that ends early has not seen all.
+    let workloads = match scenario.workloads.len() as u64 {
+        all if submitted < all => format!("{submitted} of {all}"),
+        all => all.to_string(),
+    };
+    let seconds = policies.iter().map(|policy| policy.measured_seconds).fold(0.0, f64::max);
     let mut text = format!(
-        "{}: {gpus} GPUs on {hosts} hosts, {workloads} workloads, measured over {days:.1} days\n\n",
-        summary.scenario
+        "{}: {gpus} GPUs on {hosts} hosts, {workloads} workloads, measured over {}\n\n",
+        summary.scenario,
+        measured(seconds)
     );
     text.push_str(&metrics(policies));
     text.push_str(
-        "\n\nwaits of work with a contract, from (re)queueing to start: p50 / p90 / p99 / max\n\n",
+        "\n\nwaits of work with a contract, from submission to the first start: p50 / p90 / p99 / max\n\n",
     );
     text.push_str(&waits(policies));
     text.push_str("\n\nowed and delivered GPU-hours per budget\n\n");
@@ -81,6 +88,14 @@ fn metrics(policies: &[PolicySummary]) -> String {
         table.add_row(std::iter::once(name.to_owned()).chain(values).collect::<Vec<_>>());
     }
     finish(table)
+}
+
+/// The span of the metrics: in days, unless it is short.
+fn measured(seconds: f64) -> String {
+    match seconds {
+        ..172_800.0 => format!("{:.1} hours", seconds / 3_600.0),
+        _ => format!("{:.1} days", seconds / 86_400.0),
+    }
 }
 
 /// A wait as people say it: two units at most.

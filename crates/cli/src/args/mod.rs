@@ -101,7 +101,7 @@ impl Verb {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done, 1 a fault on the way, 2 bad input (nothing is written), 3 a log that breaks the
+Exit codes: 0 done, 1 a fault on the way, 2 bad input (nothing is written), 3 a log that breaks the \
 rules (verify), 70 a fault of Bursar's, 130 interrupted (nothing is written).";
 
 const SIMULATE_HELP: &str = "\
@@ -111,8 +111,8 @@ Examples:
   bursar simulate lab.yaml --set horizon=4h --set seed=7 --summary summary.json --html report.html
   bursar simulate lab.yaml --sweep lookback=1d,3d,7d,14d --sweep horizon=2h,4h,8h
 
-Exit codes: 0 done, 1 a fault on the way, 2 bad input (nothing is written), 130 interrupted (nothing is
-written).";
+Exit codes: 0 done, 1 a fault on the way, 2 bad input (nothing is written), 130 interrupted (nothing \
+is written).";
 
 /// What `simulate` takes.
 #[derive(Debug, Args)]
@@ -168,7 +168,7 @@ Examples:
   bursar explain scenarios/lab.yaml --workload vision-video.mid.00042 --at 3d2h
   bursar explain lab.yaml --workload run-7 --policy levels --json
 
-Times are counted from the scenario's start. A wait is told when its rule changes, a promised moment
+Times are counted from the scenario's start. A wait is told when its rule changes, a promised moment \
 moves or an expected one moves by much, not whenever a number in it does.
 
 Exit codes: 0 done, 1 a fault on the way, 2 bad input (no such workload, too), 130 interrupted.";

@@ -22,7 +22,7 @@ Examples:
       --default-budget rest --min-runtime-cap 1h --resumable-above 1h --to jobs.csv
   bursar trace convert jobs.csv.zst --skip-bad --to -
 
-In a budget, {} stands for the name that the rule looked at; in a pattern, * for anything. Without flags
+In a budget, {} stands for the name that the rule looked at; in a pattern, * for anything. Without flags \
 that name budgets or contracts, the jobs keep what the history says.
 
 Exit codes: 0 done, 1 a fault on the way, 2 bad input (nothing is written), 130 interrupted.";

@@ -1,6 +1,6 @@
 //! Bad input: one line that names the place, exit 2, nothing on standard output, no file.
 
-use crate::{bursar, files, folder, scenario};
+use crate::{bursar, command, files, folder, scenario};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -161,6 +161,204 @@ fn a_history_that_cannot_be_read() {
         refused(folder.path(), &simulate(&[]), place);
         refused(folder.path(), &["trace", "describe", name], place);
         refused(folder.path(), &["trace", "convert", name, "--to", "out.csv"], place);
+    }
+}
+
+/// For each format a good history of two jobs, and the place at which the second says something else.
+const FORMATS: [(&str, &str, &[(&str, &str, &str)]); 8] = [
+    (
+        "csv",
+        "id,submit,budget,gpus,runtime\na,0,p,1,60\nb,5,p,2,61\n",
+        &[
+            (",2,61", ",0,61", "line 3: field 'gpus': '0'"),
+            (",2,61", ",NaN,61", "line 3: field 'gpus': 'NaN'"),
+            (",61", ",inf", "line 3: field 'runtime': 'inf'"),
+            (",61", ",-1", "line 3: field 'runtime': '-1' is negative"),
+            ("b,5", "b,10000-01-01T00:00:00Z", "line 3: field 'submit': '10000-01-01"),
+            (",2,61", ",61", "line 3: has 4 fields where the header has 5"),
+        ],
+    ),
+    (
+        "swf",
+        "; c\n1 0 0 60 1 -1 -1 1 -1 -1 1 1 1 -1 1 -1 -1 -1\n2 5 0 61 2 -1 -1 2 -1 -1 1 1 1 -1 1 -1 -1 -1\n",
+        &[
+            ("61 2", "NaN 2", "line 3: field 'run time': 'NaN'"),
+            ("61 2", "61 inf", "line 3: field 'allocated processors': 'inf'"),
+            ("2 5", "2 10000-01-01T00:00:00Z", "line 3: field 'submit time': '10000-01-01"),
+            ("61 2", "61", "line 3: has 17 fields where swf has 18"),
+        ],
+    ),
+    (
+        "sacct",
+        "JobID|Submit|State|ElapsedRaw|AllocTRES\n1|2026-01-01T00:00:00|FAILED|60|gres/gpu=1\n2|2026-01-01T00:00:05|FAILED|61|gres/gpu=2\n",
+        &[
+            ("|61|", "|NaN|", "line 3: field 'ElapsedRaw': 'NaN'"),
+            (
+                "gpu=2",
+                "gpu=NaN",
+                "line 3: field 'AllocTRES': 'gres/gpu=NaN' has a number of gres/gpu",
+            ),
+            ("2026-01-01T00:00:05", "10000-01-01T00:00:00", "line 3: field 'Submit': '10000-01-01"),
+        ],
+    ),
+    (
+        "philly",
+        "jobname,user,vc,gpu_num,state,submit_time,duration\na,u,v,1,Pass,0,60\nb,u,v,2,Pass,5,61\n",
+        &[
+            (",61", ",NaN", "line 3: field 'duration': 'NaN'"),
+            ("v,2,", "v,1.5,", "line 3: field 'gpu_num': '1.5'"),
+            (",5,61", ",10000-01-01,61", "line 3: field 'submit_time': '10000-01-01'"),
+        ],
+    ),
+    (
+        "philly-json",
+        r#"[{"jobid": "a", "submitted_time": "2017-10-03 07:33:10", "attempts": [{"start_time": "2017-10-03 07:33:11", "end_time": "2017-10-03 07:34:10", "detail": [{"gpus": ["g"]}]}]}, {"jobid": "b", "submitted_time": "2017-10-03 07:33:15", "attempts": [{"start_time": "2017-10-03 07:33:16", "end_time": "2017-10-03 07:35:10", "detail": [{"gpus": ["g"]}]}]}]"#,
+        &[
+            (
+                "2017-10-03 07:33:15",
+                "10000-01-01 00:00:00",
+                "row 2: field 'submitted_time': '10000-01-01",
+            ),
+            ("2017-10-03 07:35:10", "NaN", "row 2: field 'end_time': 'NaN'"),
+            ("\"b\"", "b", "row 2: is not readable as JSON"),
+        ],
+    ),
+    (
+        "helios",
+        "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration\n1,u,v,1,1,1,COMPLETED,2020-04-01 00:00:00,2020-04-01 00:00:00,2020-04-01 00:01:00,60\n2,u,v,2,1,1,COMPLETED,2020-04-01 00:00:05,2020-04-01 00:00:05,2020-04-01 00:01:06,61\n",
+        &[
+            (",61", ",NaN", "line 3: field 'duration': 'NaN'"),
+            ("v,2,", "v,-2,", "line 3: field 'gpu_num': '-2'"),
+            (
+                "2020-04-01 00:00:05,2020",
+                "10000-01-01 00:00:00,2020",
+                "line 3: field 'submit_time': '10000-01-01",
+            ),
+        ],
+    ),
+    (
+        "acme",
+        "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration\n1,u,1,1,1,t,COMPLETED,2023-04-01 00:00:00,2023-04-01 00:00:00,2023-04-01 00:01:00,60\n2,u,1,2,1,t,COMPLETED,2023-04-01 00:00:05,2023-04-01 00:00:05,2023-04-01 00:01:06,61\n",
+        &[
+            (",61", ",NaN", "line 3: field 'duration': 'NaN'"),
+            ("1,2,1", "1,x,1", "line 3: field 'gpu_num': 'x'"),
+            (
+                "2023-04-01 00:00:05,2023",
+                "10000-01-01 00:00:00,2023",
+                "line 3: field 'submit_time': '10000-01-01",
+            ),
+        ],
+    ),
+    (
+        "openb",
+        "name,num_gpu,gpu_milli,gpu_spec,pod_phase,creation_time,deletion_time,scheduled_time\na,1,1000,,Succeeded,0,60,0\nb,2,1000,,Succeeded,5,66,5\n",
+        &[
+            (",5,66", ",5,NaN", "line 3: field 'deletion_time': 'NaN'"),
+            ("b,2,", "b,inf,", "line 3: field 'num_gpu': 'inf'"),
+            (",5,66", ",10000-01-01,66", "line 3: field 'creation_time': '10000-01-01'"),
+        ],
+    ),
+];
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(bytes).unwrap();
+    packed.finish().unwrap()
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::encode_all(bytes, 0).unwrap()
+}
+
+/// Every reader, plain and packed: a good history is read, and each mistake is one line that names file, line,
+/// field and value.
+#[test]
+fn every_reader_names_the_place() {
+    type Pack = fn(&[u8]) -> Vec<u8>;
+    let packings: [(&str, Pack); 3] = [("", <[u8]>::to_vec), (".gz", gzip), (".zst", zstd)];
+    let folder = folder();
+    for (format, good, mistakes) in FORMATS {
+        for (ending, pack) in packings {
+            let name = format!("{format}{ending}");
+            let write = |bytes: &[u8]| fs::write(folder.path().join(&name), bytes).unwrap();
+            write(&pack(good.as_bytes()));
+            let done = bursar(folder.path(), &["trace", "describe", &name]);
+            assert_eq!(done.code, Some(0), "{name}: {}", done.stderr);
+            let describe = ["trace", "describe", &name];
+            for (from, to, place) in mistakes {
+                assert_eq!(good.matches(from).count(), 1, "{format}: {from}");
+                write(&pack(good.replace(from, to).as_bytes()));
+                refused(folder.path(), &describe, &format!("{name} {place}"));
+            }
+            if ending.is_empty() {
+                write(format!("{good}{}", "x".repeat(bursar_trace_line_max() + 1)).as_bytes());
+                refused(folder.path(), &describe, &format!("{name} "));
+                continue;
+            }
+            let packed = pack(good.as_bytes());
+            for cut in [packed.len() / 2, packed.len() - 3] {
+                write(&packed[..cut]);
+                refused(folder.path(), &describe, "the file is truncated, copy it again");
+            }
+        }
+    }
+}
+
+/// What cannot be written leaves nothing: not the temporary file, and none of the other outputs.
+#[test]
+fn outputs_that_cannot_be_written() {
+    let folder = folder();
+    fs::write(folder.path().join("s.yaml"), GOOD).unwrap();
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    for flag in ["--summary", "--events", "--html"] {
+        for (path, why) in [
+            ("no/such/x", "cannot write no/such/x: there is no folder no/such; make it first"),
+            ("s.yaml/x", "cannot write s.yaml/x: s.yaml is not a folder"),
+            ("folder", "cannot write folder: it is a folder"),
+        ] {
+            refused(folder.path(), &["simulate", "s.yaml", flag, path], why);
+        }
+        // A full device: a fault on the way, and none of the other files has come to its place.
+        let others = ["--summary", "--events", "--html"].into_iter().filter(|other| *other != flag);
+        let others: Vec<&str> = others.zip(["one", "two"]).flat_map(<[&str; 2]>::from).collect();
+        let args: Vec<&str> =
+            ["simulate", "s.yaml", flag, "/dev/full"].into_iter().chain(others).collect();
+        let before = files(folder.path());
+        let done = bursar(folder.path(), &args);
+        assert_eq!((done.code, done.stdout.as_str()), (Some(1), ""), "{}", done.stderr);
+        let starts = "bursar: cannot write /dev/full: No space left on device";
+        assert!(
+            done.stderr.starts_with(starts) && done.stderr.lines().count() == 1,
+            "{}",
+            done.stderr
+        );
+        assert_eq!(files(folder.path()), before);
+    }
+}
+
+/// Standard output that cannot take what is printed is a fault that is told, and no panic.
+#[test]
+fn a_full_standard_output_is_told() {
+    let folder = folder();
+    fs::write(folder.path().join("s.yaml"), GOOD).unwrap();
+    fs::write(folder.path().join("j.csv"), "id,submit,budget,gpus,runtime\na,0,p,1,60\n").unwrap();
+    let table: [&[&str]; 8] = [
+        &["simulate", "s.yaml"],
+        &["simulate", "s.yaml", "--json"],
+        &["simulate", "s.yaml", "--events", "-"],
+        &["explain", "s.yaml", "--workload", "run-1"],
+        &["trace", "describe", "j.csv"],
+        &["trace", "convert", "j.csv", "--to", "-"],
+        &["policies"],
+        &["--help"],
+    ];
+    for args in table {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let done = command(folder.path(), args).stdout(full).output().unwrap();
+        let stderr = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(1), "{args:?}: {stderr}");
+        assert!(stderr.starts_with("bursar: cannot write "), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
     }
 }
 
