@@ -164,8 +164,11 @@ fn a_history_that_cannot_be_read() {
     }
 }
 
-/// For each format a good history of two jobs, and the place at which the second says something else.
-const FORMATS: [(&str, &str, &[(&str, &str, &str)]); 8] = [
+/// What to replace, by what, and what the error says of it.
+type Mistake = (&'static str, &'static str, &'static str);
+
+/// For each format a good history of two jobs, and mistakes in the second.
+const FORMATS: [(&str, &str, &[Mistake]); 8] = [
     (
         "csv",
         "id,submit,budget,gpus,runtime\na,0,p,1,60\nb,5,p,2,61\n",
