@@ -56,7 +56,8 @@ fn read(args: &ReadArgs) -> Result<Trace, Failure> {
     };
     let trace = bursar_trace::read_path(&args.file, &options).map_err(Failure::input)?;
     for row in &trace.skipped {
-        note(&format!("skipped {} line {}: {}", trace.name, row.line, row.problem));
+        let place = trace.numbering.place(row.line);
+        note(&format!("skipped {}{place}: {}", trace.name, row.problem));
     }
     let more = trace.skipped_count - trace.skipped.len() as u64;
     if more > 0 {

@@ -180,7 +180,7 @@ pub(crate) fn take(
         mapping.apply(&mut source.trace).map_err(|error| trace_fault(error.to_string()))?;
     }
     note_what_is_missing(&source.trace, intake);
-    let name = source.trace.name;
+    let (name, numbering) = (source.trace.name, source.trace.numbering);
     let order = if own { IdOrder::Bytes } else { IdOrder::Rows };
     let mut skipped = 0;
     for job in source.trace.jobs {
@@ -188,8 +188,8 @@ pub(crate) fn take(
             Ok(workload) => intake.push(workload, order, 0),
             Err(misfit) => {
                 let message = || {
-                    let (row, id) = (job.row, quote(&job.id));
-                    format!("{name} row {row} job {id}: {}", misfit.message(world))
+                    let (place, id) = (numbering.place(job.row), quote(&job.id));
+                    format!("{name}{place} job {id}: {}", misfit.message(world))
                 };
                 if !source.skip_bad {
                     return Err(trace_fault(message()));
@@ -243,7 +243,8 @@ fn note_what_is_missing(trace: &Trace, intake: &mut Intake) {
     note(trace.never_started, "jobs that never started were left out");
     note(trace.unfinished, "jobs without an end were left out");
     for row in &trace.skipped {
-        intake.note(&format!("skipped {name} line {}: {}", row.line, row.problem));
+        let place = trace.numbering.place(row.line);
+        intake.note(&format!("skipped {name}{place}: {}", row.problem));
     }
     trace.notes.iter().for_each(|note| intake.note(&format!("{name}: {note}")));
 }

@@ -113,7 +113,7 @@ fn traces_that_name_many_budgets_which_are_not_there() {
     assert_eq!(scenario.workloads.len(), 1);
     let notes = scenario.notes.join("\n");
     assert!(
-        notes.contains("row 2 job 'j0': budget: there is no budget 'c0'; the nearest is"),
+        notes.contains("line 3 job 'j0': budget: there is no budget 'c0'; the nearest is"),
         "{notes}"
     );
     assert!(notes.contains(": 50000 jobs do not fit the scenario and were skipped"), "{notes}");

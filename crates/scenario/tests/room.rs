@@ -114,7 +114,7 @@ fn generators_and_traces_are_checked_alike() {
         load_str(&text, &dir, "t", &[])
     };
     let message = trace("").expect_err("too large").to_string();
-    assert!(message.contains("row 2 job 'r2': gpus: 25 can never start"), "{message}");
+    assert!(message.contains("jobs.csv line 3 job 'r2': gpus: 25 can never start"), "{message}");
     let skipped = trace(", skip_bad: true").expect("one is good");
     assert_eq!(skipped.workloads.len(), 1);
     assert!(skipped.notes.iter().any(|note| note.contains("gpus: 25 can never start")));

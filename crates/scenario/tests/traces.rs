@@ -65,7 +65,7 @@ fn what_does_not_fit_is_refused_or_skipped() {
     let refused = dir.load("budgets: {a: 1, c: 1}\nworkloads: jobs.csv").unwrap_err();
     assert_eq!(
         refused,
-        "s.yaml line 3: workloads: jobs.csv row 2 job 'j9': budget: there is no budget 'b'; the nearest is 'a'"
+        "s.yaml line 3: workloads: jobs.csv line 3 job 'j9': budget: there is no budget 'b'; the nearest is 'a'"
     );
     let skipped =
         dir.load("budgets: {a: 1, c: 1}\nworkloads: {file: jobs.csv, skip_bad: true}").unwrap();

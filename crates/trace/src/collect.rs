@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{Place, RowError, TraceError, TraceErrorKind};
-use crate::job::{BadRow, Format, SKIPPED_LISTED_MAX, Trace, TraceJob};
+use crate::job::{BadRow, Format, Numbering, SKIPPED_LISTED_MAX, Trace, TraceJob};
 use crate::names::Names;
 use crate::time::{TimeBase, moment_of};
 use crate::values::SPAN_MS_MAX;
@@ -60,8 +60,7 @@ pub(crate) struct Collector {
     format: Format,
     skip_bad: bool,
     repeated_ids: RepeatedIds,
-    place_of: fn(u64) -> Place,
-    rows: u64,
+    numbering: Numbering,
     jobs: Vec<TraceJob>,
     seen: HashMap<Box<str>, Seen>,
     submit_ms: Option<(u64, u64)>,
@@ -94,8 +93,7 @@ impl Collector {
                 | Format::Acme
                 | Format::Openb => RepeatedIds::Number,
             },
-            place_of: Place::Line,
-            rows: 0,
+            numbering: Numbering::Lines,
             jobs: Vec::new(),
             seen: HashMap::new(),
             submit_ms: None,
@@ -109,7 +107,7 @@ impl Collector {
 
     /// For formats whose entries are not lines.
     pub(crate) fn counting_rows(mut self) -> Self {
-        self.place_of = Place::Row;
+        self.numbering = Numbering::Entries;
         self
     }
 
@@ -119,7 +117,6 @@ impl Collector {
         line: u64,
         result: Result<TraceJob, NoJob>,
     ) -> Result<(), TraceErrorKind> {
-        self.rows += 1;
         let error = match result {
             Ok(job) => match self.keep(line, job) {
                 Ok(()) => return Ok(()),
@@ -187,7 +184,7 @@ impl Collector {
         }
         self.seen.insert(job.id.as_str().into(), Seen { line, times: 1 });
         self.submit_ms = Some((first, last));
-        job.row = self.rows;
+        job.row = line;
         self.jobs.push(job);
         Ok(())
     }
@@ -216,6 +213,7 @@ impl Collector {
             name: self.name,
             format: self.format,
             origin,
+            numbering: self.numbering,
             jobs,
             skipped: self.skipped,
             skipped_count: self.skipped_count,
@@ -242,7 +240,11 @@ impl Collector {
             .skipped
             .first()
             .map(|bad| {
-                format!("; the first broken one is{}: {}", (self.place_of)(bad.line), bad.problem)
+                format!(
+                    "; the first broken one is{}: {}",
+                    self.numbering.place(bad.line),
+                    bad.problem
+                )
             })
             .unwrap_or_default();
         if parts.is_empty() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::error::clip;
+use crate::error::{Place, clip};
 
 /// How many broken rows are listed; the rest are only counted.
 pub const SKIPPED_LISTED_MAX: usize = 100;
@@ -17,7 +17,7 @@ pub const SKIPPED_LISTED_MAX: usize = 100;
 pub struct TraceJob {
     /// Unique in its trace: where the file repeats one, the second is `id#2`.
     pub id: String,
-    /// Row in the file, from 1, headings and comments not counted: orders jobs of one moment.
+    /// Its line in the file, or which entry it is ([`Trace::numbering`]), from 1: orders jobs of one moment.
     pub row: u64,
     /// When it was submitted.
     pub submit_ms: u64,
@@ -161,10 +161,29 @@ impl FromStr for Format {
     }
 }
 
+/// What the rows of a history are numbered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbering {
+    /// The lines of the file, after decompression.
+    Lines,
+    /// The entries of the file, where these are not lines (JSON).
+    Entries,
+}
+
+impl Numbering {
+    /// Where row `number` is.
+    pub fn place(self, number: u64) -> Place {
+        match self {
+            Numbering::Lines => Place::Line(number),
+            Numbering::Entries => Place::Row(number),
+        }
+    }
+}
+
 /// A row that was left out because it is broken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BadRow {
-    /// Its line in the file (in a JSON log, which entry it is).
+    /// Its line in the file, or which entry it is ([`Trace::numbering`]), from 1.
     pub line: u64,
     /// What is wrong with it.
     pub problem: String,
@@ -179,6 +198,8 @@ pub struct Trace {
     pub format: Format,
     /// The moment at which its times are 0, if they are absolute.
     pub origin: Option<Timestamp>,
+    /// What its rows are numbered by.
+    pub numbering: Numbering,
     /// In order of submission, those of one moment by row.
     pub jobs: Vec<TraceJob>,
     /// The first [`SKIPPED_LISTED_MAX`] broken rows.

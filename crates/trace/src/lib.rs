@@ -35,7 +35,7 @@ use std::path::Path;
 pub use describe::{Description, LoadBucket, NamedUse, Quantiles, SizeClass, describe};
 pub use error::{Place, TraceError, TraceErrorKind};
 pub use input::LINE_BYTES_MAX;
-pub use job::{BadRow, Format, JobKind, JobStatus, SKIPPED_LISTED_MAX, Trace, TraceJob};
+pub use job::{BadRow, Format, JobKind, JobStatus, Numbering, SKIPPED_LISTED_MAX, Trace, TraceJob};
 pub use mapping::{ContractDefaults, DurationMs, MapBy, MapRule, Mapping, MinRuntimeDefault};
 pub use options::{ReadOptions, Unit};
 pub use text::one_line;

@@ -165,7 +165,8 @@ proptest! {
         }
         jobs.sort_by_key(|job| job.submit_ms);
         for (index, job) in jobs.iter_mut().enumerate() {
-            job.row = index as u64 + 1;
+            // The first line is the header.
+            job.row = index as u64 + 2;
         }
         let mut text = Vec::new();
         write_csv(&mut text, &jobs).unwrap();

@@ -154,7 +154,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(trace.jobs[0].id, "a");
-        assert_eq!(trace.jobs[0].row, 2);
+        assert_eq!(trace.jobs[0].row, 3);
         let job = &trace.jobs[1];
         assert_eq!(
             (job.submit_ms, job.runtime_ms, job.start_ms),

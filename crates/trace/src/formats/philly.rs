@@ -69,7 +69,7 @@ mod tests {
         let trace = read(text.as_bytes(), "p", &ReadOptions::default()).unwrap();
         assert_eq!((trace.format, trace.without_gpus), (Format::Philly, 1));
         let order: Vec<_> = trace.jobs.iter().map(|job| (&*job.id, job.row)).collect();
-        assert_eq!(order, [("k", 4), ("z", 1), ("a", 2)]);
+        assert_eq!(order, [("k", 5), ("z", 2), ("a", 3)]);
         assert_eq!(trace.jobs[0].status, JobStatus::Cancelled);
         assert_eq!(trace.jobs[0].group.as_deref(), Some("v2"));
     }
