@@ -5,22 +5,14 @@ use super::{BudgetPolicy, Kind};
 use crate::cluster::{Ask, HostState, Placement};
 use crate::policy::{Decision, Reservation};
 use crate::state::State;
-use crate::units::{BudgetIx, HostIx, SpanMs, TimeMs, WorkloadIx};
+use crate::units::{HostIx, SpanMs, TimeMs, WorkloadIx};
 use crate::workload::{Status, Workload};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-/// From when on a holder may count the work of a leaf whose protection has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Countable {
-    /// Rule 6 allows the swap now.
-    Now,
-    /// The side's ratio is above the holder's: once the holder has waited `reservation_age`.
-    Aged,
-    /// Not at all.
-    Never,
-}
+/// For each leaf from when on a holder may count its work whose protection has ended; none for never.
+type Countable = Vec<Option<TimeMs>>;
 
 /// A holder that has waited long before its reservation still leaves this part of `reservation_age` to the
 /// ends of other work, and to swaps that rule 6 allows, before it counts sides that are above its own by
@@ -152,6 +144,9 @@ impl BudgetPolicy {
                 if !self.may_reserve(state, host, holder, kind) {
                     continue;
                 }
+                if !Self::may_give(state, holder, host, &countable, by, ask.smallest_part()) {
+                    continue;
+                }
                 let mut gpus = 0;
                 Self::frees(state, holder, host, &countable, |at, freed| {
                     gpus += if at <= by { freed } else { 0 };
@@ -172,6 +167,28 @@ impl BudgetPolicy {
             }
             false
         })
+    }
+
+    /// Whether a host keeps few enough GPUs from the holder beyond a moment that `gpus` could be its own by then.
+    /// Most hosts do not, which their first runs tell.
+    fn may_give(
+        state: &State,
+        holder: WorkloadIx,
+        host: HostIx,
+        countable: &[Option<TimeMs>],
+        by: TimeMs,
+        gpus: u32,
+    ) -> bool {
+        let facts = state.cluster.host(host);
+        let mut left = facts.spec.gpus;
+        left >= gpus
+            && facts.runs.iter().all(|&(other, its_gpus)| {
+                let workload = state.workload(other);
+                let is_kept = workload.status != Status::Preempting
+                    && Self::free_at(state, holder, workload, countable).is_none_or(|at| at > by);
+                left -= if is_kept { its_gpus } else { 0 };
+                left >= gpus
+            })
     }
 
     /// A moment further away is no promise that keeps the bound of rule 7.
@@ -305,28 +322,33 @@ impl BudgetPolicy {
             && (kind == Kind::Debug || !Self::is_debug_host(state, host))
     }
 
-    /// For each leaf whether, and from when on, its work counts once its protection has ended.
-    fn countable(&self, state: &State, holder: WorkloadIx, rate: u64) -> Vec<Countable> {
+    /// For each leaf from when on its work counts once its protection has ended: at once where rule 6 allows
+    /// the swap now, later where its side is above the holder's, else never.
+    fn countable(&self, state: &State, holder: WorkloadIx, rate: u64) -> Countable {
         let workload = state.workload(holder);
         let leaf = workload.spec.budget;
         let contract = super::contract_units(workload.spec.gpus, rate, workload.protection());
+        let made = Self::reservation_index(state, holder)
+            .map_or(state.now(), |at| state.reservations[at].made);
+        let age = state.settings.reservation_age;
+        let settled = made + SpanMs(age.0 / SETTLING_PART);
+        let aged = (workload.queued_since + age).max(settled);
         let mut sides = Vec::new();
         self.sides(state, leaf, contract, false, &mut sides);
-        let mut countable = vec![Countable::Never; sides.len()];
+        let mut countable: Countable = sides.iter().map(|side| side.map(|_| TimeMs(0))).collect();
         for mine in state.tree.path(leaf) {
             let Some(parent) = state.tree.parent(mine) else { break };
             let own = self.ratio(state, mine);
-            let is_above =
-                |theirs: BudgetIx| own.compare(self.ratio(state, theirs)) == Ordering::Less;
             for &theirs in state.tree.children(parent) {
-                if theirs != mine && is_above(theirs) {
-                    countable[state.tree.leaves_below(theirs)].fill(Countable::Aged);
+                let below = state.tree.leaves_below(theirs);
+                // A side is allowed as a whole or not at all.
+                let is_allowed = countable[below.start].is_some();
+                if theirs != mine
+                    && !is_allowed
+                    && own.compare(self.ratio(state, theirs)) == Ordering::Less
+                {
+                    countable[below].fill(Some(aged));
                 }
-            }
-        }
-        for (countable, side) in countable.iter_mut().zip(&sides) {
-            if side.is_some() {
-                *countable = Countable::Now;
             }
         }
         countable
@@ -337,7 +359,7 @@ impl BudgetPolicy {
         state: &State,
         holder: WorkloadIx,
         host: HostIx,
-        countable: &[Countable],
+        countable: &[Option<TimeMs>],
         mut free: impl FnMut(TimeMs, u32),
     ) {
         let facts = state.cluster.host(host);
@@ -383,7 +405,7 @@ impl BudgetPolicy {
         state: &State,
         holder: WorkloadIx,
         running: &Workload,
-        countable: &[Countable],
+        countable: &[Option<TimeMs>],
     ) -> Option<TimeMs> {
         if !running.allocated {
             return Some(state.now());
@@ -397,24 +419,14 @@ impl BudgetPolicy {
         holder: WorkloadIx,
         other: &Workload,
         protected_until: TimeMs,
-        countable: &[Countable],
+        countable: &[Option<TimeMs>],
     ) -> Option<TimeMs> {
         let mine = &state.workload(holder).spec;
         if other.spec.budget == mine.budget {
             return (mine.rank > other.spec.rank).then_some(protected_until);
         }
-        match countable[state.tree.leaf_place(other.spec.budget)?] {
-            Countable::Now => Some(protected_until),
-            Countable::Aged => {
-                let made = Self::reservation_index(state, holder)
-                    .map_or(state.now(), |at| state.reservations[at].made);
-                let age = state.settings.reservation_age;
-                let aged = state.workload(holder).queued_since + age;
-                let settled = made + SpanMs(age.0 / SETTLING_PART);
-                Some(protected_until.max(aged).max(settled))
-            }
-            Countable::Never => None,
-        }
+        let from = countable[state.tree.leaf_place(other.spec.budget)?]?;
+        Some(protected_until.max(from))
     }
 }
 
