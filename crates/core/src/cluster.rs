@@ -246,6 +246,7 @@ pub struct Cluster {
     places: Vec<u32>,
     rates: Vec<u64>,
     domains: u32,
+    version: u64,
 }
 
 impl Cluster {
@@ -294,7 +295,7 @@ impl Cluster {
             }
         }
         let domains = specs.iter().map(|spec| spec.domain + 1).max().unwrap_or(1);
-        Self { hosts, pools, places, rates, domains }
+        Self { hosts, pools, places, rates, domains, version: 0 }
     }
 
     /// All hosts, in the order of declaration.
@@ -313,6 +314,12 @@ impl Cluster {
     #[must_use]
     pub fn pools(&self) -> &[Pool] {
         &self.pools
+    }
+
+    /// Changes whenever a host does: what follows from the hosts alone may be remembered by it.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
     }
 
     /// Rate units of a pool: what one of its GPUs is charged per millisecond.
@@ -379,6 +386,7 @@ impl Cluster {
             let up = host.state == HostState::Up;
             (up.then(|| host.idle()), up.then(|| host.soft()), host.idle_soon())
         };
+        self.version += 1;
         let place = self.places[host.at()] as usize;
         let facts = &mut self.hosts[host.at()];
         let (idle_before, soft_before, soon_before) = levels(facts);

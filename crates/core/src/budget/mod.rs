@@ -66,6 +66,7 @@ pub struct BudgetPolicy {
     ratios: Vec<Cell<(TimeMs, u64, Ratio)>>,
     /// Per budget: whether rule 6 could allow it any of its siblings, at that moment, as those facts stood.
     node_sides: Vec<Cell<(TimeMs, u64, bool)>>,
+    aparts: RefCell<wake::Aparts>,
     /// If reservations stay where they are.
     soft_stay: RefCell<SoftLongest>,
     /// If they make way where they can.
@@ -76,6 +77,7 @@ pub struct BudgetPolicy {
     /// Leaves whose requests may be blocked only because one could not.
     asked_way: Vec<bool>,
     reaches: Vec<RefCell<preempt::Reach>>,
+    soft_levels: RefCell<preempt::SoftLevels>,
     scratch: preempt::Scratch,
     /// Whether nothing is remembered from one decision to the next.
     forgetful: bool,
@@ -157,12 +159,14 @@ impl BudgetPolicy {
             crossing: None,
             ratios: vec![Cell::new((TimeMs(0), u64::MAX, Ratio::default())); state.tree.len()],
             node_sides: vec![Cell::new((TimeMs(0), 0, false)); state.tree.len()],
+            aparts: RefCell::new(vec![Vec::new(); state.tree.len()]),
             soft_stay: RefCell::default(),
             soft_make_way: RefCell::default(),
             movable: RefCell::default(),
             asks_way: Cell::new(false),
             asked_way: vec![false; leaves],
             reaches: vec![RefCell::default(); leaves],
+            soft_levels: RefCell::default(),
             scratch: preempt::Scratch::default(),
             forgetful: false,
         }

@@ -1,7 +1,7 @@
 //! Rule 6: who may be made to leave for an allocated request, and who of these does.
 
 use super::{BudgetPolicy, From, Others, Use};
-use crate::cluster::{Ask, Placement};
+use crate::cluster::{Ask, Host, HostState, Placement};
 use crate::policy::{Decision, Victim};
 use crate::reason::{EvictReason, StartReason};
 use crate::state::{Settings, State};
@@ -33,8 +33,20 @@ pub(super) struct Reach {
     at: TimeMs,
     facts: u64,
     sides: Vec<Option<Side>>,
+    takes: Vec<bool>,
     available: Vec<u32>,
     /// Per pool and GPUs: how many hosts that are not debug hosts reach as many.
+    normal: Vec<Vec<u32>>,
+    /// Per pool and GPUs: how many debug hosts do.
+    debug: Vec<Vec<u32>>,
+}
+
+/// What any allocated request could have on hosts, as these stand: where [`Reach`] begins.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SoftLevels {
+    version: Option<u64>,
+    available: Vec<u32>,
+    /// Per pool and GPUs: how many hosts that are up and no debug hosts have exactly as many.
     normal: Vec<Vec<u32>>,
     /// Per pool and GPUs: how many debug hosts do.
     debug: Vec<Vec<u32>>,
@@ -54,6 +66,31 @@ impl Reach {
             Settings::DEBUG_RUNTIME_MAX
         } else {
             SpanMs::ZERO
+        }
+    }
+}
+
+impl SoftLevels {
+    fn fill(&mut self, state: &State) {
+        let version = Some(state.cluster.version());
+        if self.version == version {
+            return;
+        }
+        self.version = version;
+        let Self { available, normal, debug, .. } = self;
+        available.clear();
+        available.extend(state.cluster.hosts().iter().map(Host::soft));
+        for levels in [&mut *normal, &mut *debug] {
+            levels.clear();
+            let pools = state.cluster.pools().iter();
+            levels.extend(pools.map(|pool| alloc::vec![0; pool.gpus_per_host as usize + 1]));
+        }
+        for (at, host) in state.cluster.hosts().iter().enumerate() {
+            if host.state == HostState::Up {
+                let is_debug = BudgetPolicy::is_debug_host(state, HostIx(at as u32));
+                let levels = if is_debug { &mut *debug } else { &mut *normal };
+                levels[host.pool][available[at] as usize] += 1;
+            }
         }
     }
 }
@@ -160,37 +197,33 @@ impl BudgetPolicy {
 
     fn fill_reach(&self, state: &State, leaf: BudgetIx, reach: &mut Reach) {
         (reach.at, reach.facts) = (state.now(), self.facts);
-        let Reach { sides, available, normal, debug, .. } = reach;
+        let Reach { sides, takes, available, normal, debug, .. } = reach;
         self.sides(state, leaf, 0, true, sides);
-        let own = state.tree.leaf_place(leaf);
-        let takes: Vec<bool> =
-            (0..sides.len()).map(|place| sides[place].is_some() || Some(place) == own).collect();
-        available.clear();
-        available.extend(state.cluster.hosts().iter().map(crate::cluster::Host::soft));
+        takes.clear();
+        takes.extend(sides.iter().map(Option::is_some));
+        takes[state.tree.leaf_place(leaf).expect("requests are of leaves")] = true;
+        let soft = &mut *self.soft_levels.borrow_mut();
+        soft.fill(state);
+        available.clone_from(&soft.available);
+        normal.clone_from(&soft.normal);
+        debug.clone_from(&soft.debug);
         for &other in state.takeable() {
             let theirs = state.workload(other);
             let place = state.tree.leaf_place(theirs.spec.budget).expect("a leaf");
-            if theirs.allocated && takes[place] {
-                for &(host, gpus) in &theirs.placement {
-                    available[host.at()] += gpus;
-                }
-            }
-        }
-        for levels in [&mut *normal, &mut *debug] {
-            levels.clear();
-            let pools = state.cluster.pools().iter();
-            levels.extend(pools.map(|pool| alloc::vec![0; pool.gpus_per_host as usize + 1]));
-        }
-        for (at, host) in state.cluster.hosts().iter().enumerate() {
-            if host.state != crate::cluster::HostState::Up {
+            if !theirs.allocated || !takes[place] {
                 continue;
             }
-            let levels = if Self::is_debug_host(state, HostIx(at as u32)) {
-                &mut *debug
-            } else {
-                &mut *normal
-            };
-            levels[host.pool][available[at] as usize] += 1;
+            for &(host, gpus) in &theirs.placement {
+                let facts = state.cluster.host(host);
+                if facts.state == HostState::Up {
+                    let is_debug = Self::is_debug_host(state, host);
+                    let levels = if is_debug { &mut *debug } else { &mut *normal };
+                    let (levels, available) = (&mut levels[facts.pool], &mut available[host.at()]);
+                    levels[*available as usize] -= 1;
+                    *available += gpus;
+                    levels[*available as usize] += 1;
+                }
+            }
         }
         for levels in normal.iter_mut().chain(debug) {
             for gpus in (1..levels.len()).rev() {
@@ -251,8 +284,10 @@ impl BudgetPolicy {
         available.clear();
         available.resize(state.cluster.hosts().len(), 0);
         for &host in &state.cluster.pools()[pool].hosts {
-            if self.may_use(state, host, index, how) {
-                available[host.at()] = state.cluster.host(host).idle_soon();
+            // Few hosts have any.
+            let gpus = state.cluster.host(host).idle_soon();
+            if gpus > 0 && self.may_use(state, host, index, how) {
+                available[host.at()] = gpus;
             }
         }
     }
@@ -467,7 +502,7 @@ fn add(
     available: &mut [u32],
 ) {
     for &(host, gpus) in &state.workload(victim).placement {
-        if may_use(host) && state.cluster.host(host).state == crate::cluster::HostState::Up {
+        if may_use(host) && state.cluster.host(host).state == HostState::Up {
             available[host.at()] += gpus;
         }
     }

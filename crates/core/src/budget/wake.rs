@@ -10,6 +10,7 @@ use super::{BudgetPolicy, contract_units};
 use crate::state::State;
 use crate::units::{BudgetIx, SpanMs, TimeMs, WorkloadIx};
 use crate::wide::Ratio;
+use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 /// A side that might become allowed: `mine` with a contract against `theirs`.
@@ -39,6 +40,33 @@ impl Test {
     }
 }
 
+/// That a pair cannot be allowed before a moment, as its two accounts stand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Apart {
+    versions: (u64, u64),
+    /// Contracts as large as this.
+    contract: u128,
+    until: TimeMs,
+}
+
+/// For what a pair is looked at. What is known of it is remembered for each.
+#[derive(Clone, Copy, Debug)]
+enum For {
+    /// The least contract that waits.
+    Waiting,
+    /// A promise that could be made or moved.
+    Promise,
+    /// The contract of a holder.
+    Holder,
+}
+
+/// What is known of pairs: per budget, and per sibling of it, for each [`For`].
+pub(super) type Aparts = Vec<Vec<[Apart; 3]>>;
+
+/// Where a pair that cannot meet is looked at beyond the next wake, so many times further away: most accounts
+/// stand as they are for many wakes.
+const FURTHER: u64 = 16;
+
 impl BudgetPolicy {
     /// The next crossing of any waiting contract against any side that has interruptible work.
     pub(super) fn next_crossing(&self, state: &State) -> TimeMs {
@@ -49,7 +77,7 @@ impl BudgetPolicy {
             let Some(shortest) = self.shortest_below(state, mine) else { continue };
             // A promise can be made, or moved, when a side comes to be above the holder's.
             let promises = Self::may_reserve_more(state) || Self::has_holder_below(state, mine);
-            for &theirs in state.tree.children(parent) {
+            for (place, &theirs) in state.tree.children(parent).iter().enumerate() {
                 let busy = state.ledger.account(theirs).interruptible_gpus > 0;
                 if theirs == mine || !(busy || promises) {
                     continue;
@@ -58,18 +86,18 @@ impl BudgetPolicy {
                 let pair = Pair { mine, theirs, contract: shortest, test };
                 if busy {
                     let limit = limit.min(next);
-                    next = next.min(if !self.is_allowed_now(state, pair) {
-                        self.crossing_of(state, pair, limit)
-                    } else {
-                        self.next_longer(state, pair, limit)
-                    });
+                    let crossing =
+                        self.crossing_if_apart(state, pair, (place, For::Waiting), limit);
+                    let crossing = crossing.unwrap_or_else(|| self.next_longer(state, pair, limit));
+                    next = next.min(crossing);
                 }
                 if promises {
                     // Rule 7: a side comes to count for a reservation when its ratio passes the own.
                     let pair = Pair { test: Test::Above, contract: 0, ..pair };
-                    if !self.is_allowed_now(state, pair) {
-                        next = next.min(self.crossing_of(state, pair, limit.min(next)));
-                    }
+                    let limit = limit.min(next);
+                    let crossing =
+                        self.crossing_if_apart(state, pair, (place, For::Promise), limit);
+                    next = next.min(crossing.unwrap_or(TimeMs::NEVER));
                 }
             }
         }
@@ -116,10 +144,12 @@ impl BudgetPolicy {
             let contract = contract_units(spec.gpus, rate, workload.protection());
             for mine in state.tree.path(spec.budget) {
                 let Some(parent) = state.tree.parent(mine) else { break };
-                for &theirs in state.tree.children(parent) {
-                    let pair = Pair { mine, theirs, contract, test };
-                    if theirs != mine && !self.is_allowed_now(state, pair) {
-                        next = next.min(self.crossing_of(state, pair, limit.min(next)));
+                for (place, &theirs) in state.tree.children(parent).iter().enumerate() {
+                    if theirs != mine {
+                        let pair = Pair { mine, theirs, contract, test };
+                        let place = (place, For::Holder);
+                        let crossing = self.crossing_if_apart(state, pair, place, limit.min(next));
+                        next = next.min(crossing.unwrap_or(TimeMs::NEVER));
                     }
                 }
             }
@@ -159,6 +189,35 @@ impl BudgetPolicy {
         });
         let least = longer.min_by_key(|pair| pair.contract);
         least.map_or(TimeMs::NEVER, |pair| self.crossing_of(state, pair, limit))
+    }
+
+    /// The crossing of a pair that is not allowed now, as [`Self::crossing_of`] finds it; none if it is allowed.
+    fn crossing_if_apart(
+        &self,
+        state: &State,
+        pair: Pair,
+        (sibling, purpose): (usize, For),
+        limit: TimeMs,
+    ) -> Option<TimeMs> {
+        let versions = (state.ledger.version(pair.mine), state.ledger.version(pair.theirs));
+        let mut known = self.aparts.borrow_mut();
+        let of_mine = &mut known[pair.mine.at()];
+        if of_mine.len() <= sibling {
+            of_mine.resize(sibling + 1, Default::default());
+        }
+        let known = &mut of_mine[sibling][purpose as usize];
+        if known.versions == versions && known.contract <= pair.contract && limit <= known.until {
+            return Some(limit);
+        }
+        if self.is_allowed_now(state, pair) {
+            return None;
+        }
+        let wait = limit.since(state.now()).0;
+        let further = TimeMs(state.now().0.saturating_add(wait.saturating_mul(FURTHER)));
+        let until = [further, limit].into_iter().find(|&to| !self.could_cross(state, pair, to));
+        let Some(until) = until else { return Some(crossing_within(state, pair, limit)) };
+        *known = Apart { versions, contract: pair.contract, until };
+        Some(limit)
     }
 
     fn is_allowed_now(&self, state: &State, pair: Pair) -> bool {
@@ -204,12 +263,10 @@ impl BudgetPolicy {
     /// The crossing of a pair up to `limit`; `limit` itself where it may come later, so that it is looked for
     /// again then; [`TimeMs::NEVER`] where nothing moves the pair any more.
     fn crossing_of(&self, state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
-        if !self.could_cross(state, pair, limit) {
-            limit
-        } else if is_still(state, pair) {
-            TimeMs::NEVER
+        if self.could_cross(state, pair, limit) {
+            crossing_within(state, pair, limit)
         } else {
-            first_crossing(state, pair, state.now(), limit).unwrap_or(limit)
+            limit
         }
     }
 
@@ -219,6 +276,14 @@ impl BudgetPolicy {
         let wakes = due.chain(state.next_protection_end());
         wakes.filter(|&at| at > state.now()).fold(TimeMs::NEVER, TimeMs::min)
     }
+}
+
+/// The crossing of a pair up to `limit`, where it could come before.
+fn crossing_within(state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
+    if is_still(state, pair) {
+        return TimeMs::NEVER;
+    }
+    first_crossing(state, pair, state.now(), limit).unwrap_or(limit)
 }
 
 fn is_allowed(state: &State, pair: Pair, at: TimeMs) -> bool {
