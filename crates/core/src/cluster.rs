@@ -157,6 +157,11 @@ impl Levels {
         self.counts.iter().skip(gpus as usize).sum()
     }
 
+    /// Whether any host has at least `gpus`.
+    fn any_with(&self, gpus: u32) -> bool {
+        self.counts[(gpus as usize).min(self.counts.len())..].iter().any(|&count| count > 0)
+    }
+
     /// The places with at least `gpus`: least first, then in the order of declaration.
     fn places_with(&self, gpus: u32) -> impl Iterator<Item = usize> + '_ {
         let levels = self.sets.iter().zip(&self.counts).skip(gpus as usize);
@@ -174,8 +179,11 @@ impl Pool {
     /// Whether idle and unallocated GPUs could be enough for `ask`, whichever hosts it may use.
     #[must_use]
     pub fn soft_may_fit(&self, ask: Ask) -> bool {
-        self.by_soft.with(if ask.is_single() { ask.single_gpus() } else { ask.gpus_per_host })
-            >= if ask.is_single() { 1 } else { ask.hosts }
+        if ask.is_single() {
+            self.by_soft.any_with(ask.single_gpus())
+        } else {
+            self.by_soft.with(ask.gpus_per_host) >= ask.hosts
+        }
     }
 
     /// The hosts that are up and have at least `gpus` that any allocated request may have.

@@ -12,6 +12,7 @@ use crate::tree::FRACTION_ONE;
 use crate::units::{BudgetIx, HostIx, SpanMs, WorkloadIx};
 use crate::wide::Ratio;
 use alloc::vec::Vec;
+use core::cell::Ref;
 use core::cmp::Ordering;
 
 impl BudgetPolicy {
@@ -112,6 +113,10 @@ impl BudgetPolicy {
         asks: &[(usize, Ask)],
         contract: SpanMs,
     ) -> SpanMs {
+        // Whatever the reservations do, there must be as many GPUs.
+        if !asks.iter().any(|&(pool, ask)| state.cluster.pools()[pool].soft_may_fit(ask)) {
+            return SpanMs::ZERO;
+        }
         let longest = |others: Others| {
             let each = asks.iter().map(|&place| self.longest_on_soft_of(state, place, others));
             each.max().unwrap_or(SpanMs::ZERO)
@@ -131,40 +136,40 @@ impl BudgetPolicy {
         others: Others,
     ) -> SpanMs {
         let pool = &state.cluster.pools()[index];
+        if !ask.is_single() && ask.gpus_per_host != pool.gpus_per_host {
+            let mut longest = Vec::new();
+            self.fill_gang(state, index, ask.gpus_per_host, others, &mut longest);
+            return longest.get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO);
+        }
+        let soft = self.soft(state, others);
         if ask.is_single() {
-            let gpus = ask.single_gpus() as usize;
-            return self.with_soft(state, others, |longest| longest.single[index][gpus]);
+            soft.single[index][ask.single_gpus() as usize]
+        } else {
+            soft.whole[index].get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO)
         }
-        if ask.gpus_per_host == pool.gpus_per_host {
-            return self.with_soft(state, others, |longest| {
-                longest.whole[index].get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO)
-            });
-        }
-        let mut longest = Vec::new();
-        self.fill_gang(state, index, ask.gpus_per_host, others, &mut longest);
-        longest.get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO)
     }
 
     /// What idle and unallocated GPUs are enough for, remembered for the moment and the facts.
-    fn with_soft<T>(
-        &self,
-        state: &State,
-        others: Others,
-        read: impl FnOnce(&SoftLongest) -> T,
-    ) -> T {
-        let known = match others {
+    fn soft(&self, state: &State, others: Others) -> Ref<'_, SoftLongest> {
+        let remembered = match others {
             Others::Stay => &self.soft_stay,
             Others::MakeWay => &self.soft_make_way,
         };
-        let mut known = known.borrow_mut();
-        if (known.at, known.facts) != (state.now(), self.facts) {
-            (known.at, known.facts) = (state.now(), self.facts);
+        let known = remembered.borrow();
+        let known = if (known.at, known.facts) == (state.now(), self.facts) {
+            known
+        } else {
+            drop(known);
+            let mut filled = remembered.borrow_mut();
+            (filled.at, filled.facts) = (state.now(), self.facts);
             let asked = self.asks_way.replace(false);
-            self.fill_soft(state, others, &mut known);
-            known.asks_way = self.asks_way.replace(asked);
-        }
+            self.fill_soft(state, others, &mut filled);
+            filled.asks_way = self.asks_way.replace(asked);
+            drop(filled);
+            remembered.borrow()
+        };
         self.asks_way.set(self.asks_way.get() || known.asks_way);
-        read(&known)
+        known
     }
 
     fn fill_soft(&self, state: &State, others: Others, known: &mut SoftLongest) {
