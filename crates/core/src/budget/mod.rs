@@ -61,7 +61,7 @@ pub struct BudgetPolicy {
     /// The moment for which it is known what is blocked.
     known_at: TimeMs,
     /// The next ratio crossing, when known.
-    crossing: Option<TimeMs>,
+    crossing: Option<wake::Crossing>,
     /// Per budget its usage ratio at that moment, for that version of its account.
     ratios: Vec<Cell<(TimeMs, u64, Ratio)>>,
     /// Per budget: whether rule 6 could allow it any of its siblings, at that moment, as those facts stood.
@@ -553,8 +553,11 @@ impl BudgetPolicy {
     /// was never asked for, nothing is known any more.
     fn pass_time(&mut self, now: TimeMs) {
         if now > self.known_at {
-            if self.crossing.is_none_or(|crossing| crossing <= now) {
-                self.end_epoch();
+            match self.crossing {
+                Some(crossing) if now < crossing.at => {}
+                // It was looked for up to now, and there is none: it is only looked for again.
+                Some(crossing) if now == crossing.at && !crossing.is_found => self.crossing = None,
+                Some(_) | None => self.end_epoch(),
             }
             self.known_at = now;
         }
@@ -674,7 +677,7 @@ impl Policy for BudgetPolicy {
         self.crossing = Some(crossing);
         let due = state.reservations.iter().map(|reservation| reservation.until);
         let back = self.backing_off.first().map(|&(until, _)| until);
-        due.chain(back).filter(|&at| at > state.now()).fold(crossing, TimeMs::min)
+        due.chain(back).filter(|&at| at > state.now()).fold(crossing.at, TimeMs::min)
     }
 
     fn why(&self, state: &State, workload: WorkloadIx) -> WaitReason {

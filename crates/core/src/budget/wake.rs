@@ -40,6 +40,34 @@ impl Test {
     }
 }
 
+/// What is known of the next crossing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Crossing {
+    pub(super) at: TimeMs,
+    /// Whether there is one; else it was looked for up to that moment, which is still before it.
+    pub(super) is_found: bool,
+}
+
+impl Crossing {
+    /// None for ever.
+    const NEVER: Self = Self { at: TimeMs::NEVER, is_found: false };
+
+    /// Nothing crosses up to this moment.
+    const fn after(at: TimeMs) -> Self {
+        Self { at, is_found: false }
+    }
+
+    const fn found(at: TimeMs) -> Self {
+        Self { at, is_found: true }
+    }
+
+    /// What is known of two: the earlier one, and of a tie the one that is found.
+    fn min(self, other: Self) -> Self {
+        let key = |crossing: Self| (crossing.at, !crossing.is_found);
+        if key(other) < key(self) { other } else { self }
+    }
+}
+
 /// That a pair cannot be allowed before a moment, as its two accounts stand.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Apart {
@@ -69,9 +97,9 @@ const FURTHER: u64 = 16;
 
 impl BudgetPolicy {
     /// The next crossing of any waiting contract against any side that has interruptible work.
-    pub(super) fn next_crossing(&self, state: &State) -> TimeMs {
+    pub(super) fn next_crossing(&self, state: &State) -> Crossing {
         let limit = self.known_wakes(state).min(state.now() + LOOKAHEAD);
-        let mut next = TimeMs::NEVER;
+        let mut next = Crossing::NEVER;
         for mine in (1..state.tree.len()).map(|at| BudgetIx(at as u32)) {
             let Some(parent) = state.tree.parent(mine) else { continue };
             let Some(shortest) = self.shortest_below(state, mine) else { continue };
@@ -85,7 +113,7 @@ impl BudgetPolicy {
                 let test = Test::Swap(state.settings.margin_ppm);
                 let pair = Pair { mine, theirs, contract: shortest, test };
                 if busy {
-                    let limit = limit.min(next);
+                    let limit = limit.min(next.at);
                     let crossing =
                         self.crossing_if_apart(state, pair, (place, For::Waiting), limit);
                     let crossing = crossing.unwrap_or_else(|| self.next_longer(state, pair, limit));
@@ -94,15 +122,15 @@ impl BudgetPolicy {
                 if promises {
                     // Rule 7: a side comes to count for a reservation when its ratio passes the own.
                     let pair = Pair { test: Test::Above, contract: 0, ..pair };
-                    let limit = limit.min(next);
+                    let limit = limit.min(next.at);
                     let crossing =
                         self.crossing_if_apart(state, pair, (place, For::Promise), limit);
-                    next = next.min(crossing.unwrap_or(TimeMs::NEVER));
+                    next = next.min(crossing.unwrap_or(Crossing::NEVER));
                 }
             }
         }
         for reservation in &state.reservations {
-            next = next.min(self.next_of_holder(state, reservation.holder, limit.min(next)));
+            next = next.min(self.next_of_holder(state, reservation.holder, limit.min(next.at)));
         }
         next.min(self.next_exhaustion(state))
     }
@@ -134,11 +162,11 @@ impl BudgetPolicy {
 
     /// Rule 7: the next moment at which a side that has nothing to take yet comes to count for a holder as soon
     /// as its protection ends. Its reservation could then be kept on other hosts, and make way.
-    fn next_of_holder(&self, state: &State, holder: WorkloadIx, limit: TimeMs) -> TimeMs {
+    fn next_of_holder(&self, state: &State, holder: WorkloadIx, limit: TimeMs) -> Crossing {
         let workload = state.workload(holder);
         let spec = &workload.spec;
         let test = Test::Swap(state.settings.margin_ppm);
-        let mut next = TimeMs::NEVER;
+        let mut next = Crossing::NEVER;
         for (pool, _) in state.cluster.asks(spec.gpus, spec.shape, spec.model) {
             let rate = state.cluster.rate(pool);
             let contract = contract_units(spec.gpus, rate, workload.protection());
@@ -148,8 +176,9 @@ impl BudgetPolicy {
                     if theirs != mine {
                         let pair = Pair { mine, theirs, contract, test };
                         let place = (place, For::Holder);
-                        let crossing = self.crossing_if_apart(state, pair, place, limit.min(next));
-                        next = next.min(crossing.unwrap_or(TimeMs::NEVER));
+                        let crossing =
+                            self.crossing_if_apart(state, pair, place, limit.min(next.at));
+                        next = next.min(crossing.unwrap_or(Crossing::NEVER));
                     }
                 }
             }
@@ -159,8 +188,8 @@ impl BudgetPolicy {
 
     /// Rule 1: the next moment at which a hard limit has no room any more for a contract that waits: what runs
     /// past its own contract goes on to charge. The request is unallocated from then on.
-    fn next_exhaustion(&self, state: &State) -> TimeMs {
-        let mut next = TimeMs::NEVER;
+    fn next_exhaustion(&self, state: &State) -> Crossing {
+        let mut next = Crossing::NEVER;
         for (place, queue) in self.queues.iter().enumerate() {
             if queue.waiting_contracts == 0 {
                 continue;
@@ -172,7 +201,7 @@ impl BudgetPolicy {
                 let (Some(room), true) = (room, growth > 0) else { continue };
                 if let Some((cost, _)) = queue.contract_costs.range(..=room).next_back() {
                     let wait = u64::try_from((room - cost) / growth + 1).unwrap_or(u64::MAX);
-                    next = next.min(state.now() + SpanMs(wait));
+                    next = next.min(Crossing::found(state.now() + SpanMs(wait)));
                 }
             }
         }
@@ -180,7 +209,7 @@ impl BudgetPolicy {
     }
 
     /// The crossing of the least contract of a side that is longer than what is allowed now.
-    fn next_longer(&self, state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
+    fn next_longer(&self, state: &State, pair: Pair, limit: TimeMs) -> Crossing {
         let allowed = self.longest_allowed(state, pair);
         let longer = self.waiting_below(state, pair.mine).filter_map(|queue| {
             let costs = queue.contract_costs.range(allowed..);
@@ -188,7 +217,7 @@ impl BudgetPolicy {
             pairs.into_iter().find(|&pair| !self.is_allowed_now(state, pair))
         });
         let least = longer.min_by_key(|pair| pair.contract);
-        least.map_or(TimeMs::NEVER, |pair| self.crossing_of(state, pair, limit))
+        least.map_or(Crossing::NEVER, |pair| self.crossing_of(state, pair, limit))
     }
 
     /// The crossing of a pair that is not allowed now, as [`Self::crossing_of`] finds it; none if it is allowed.
@@ -198,7 +227,7 @@ impl BudgetPolicy {
         pair: Pair,
         (sibling, purpose): (usize, For),
         limit: TimeMs,
-    ) -> Option<TimeMs> {
+    ) -> Option<Crossing> {
         let versions = (state.ledger.version(pair.mine), state.ledger.version(pair.theirs));
         let mut known = self.aparts.borrow_mut();
         let of_mine = &mut known[pair.mine.at()];
@@ -207,7 +236,7 @@ impl BudgetPolicy {
         }
         let known = &mut of_mine[sibling][purpose as usize];
         if known.versions == versions && known.contract <= pair.contract && limit <= known.until {
-            return Some(limit);
+            return Some(Crossing::after(limit));
         }
         if self.is_allowed_now(state, pair) {
             return None;
@@ -217,7 +246,7 @@ impl BudgetPolicy {
         let until = [further, limit].into_iter().find(|&to| !self.could_cross(state, pair, to));
         let Some(until) = until else { return Some(crossing_within(state, pair, limit)) };
         *known = Apart { versions, contract: pair.contract, until };
-        Some(limit)
+        Some(Crossing::after(limit))
     }
 
     fn is_allowed_now(&self, state: &State, pair: Pair) -> bool {
@@ -260,13 +289,13 @@ impl BudgetPolicy {
         pair.test.holds(mine, theirs)
     }
 
-    /// The crossing of a pair up to `limit`; `limit` itself where it may come later, so that it is looked for
-    /// again then; [`TimeMs::NEVER`] where nothing moves the pair any more.
-    fn crossing_of(&self, state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
+    /// The crossing of a pair up to `limit`; that there is none up to it where it may come later, so that it is
+    /// looked for again then; never where nothing moves the pair any more.
+    fn crossing_of(&self, state: &State, pair: Pair, limit: TimeMs) -> Crossing {
         if self.could_cross(state, pair, limit) {
             crossing_within(state, pair, limit)
         } else {
-            limit
+            Crossing::after(limit)
         }
     }
 
@@ -279,11 +308,12 @@ impl BudgetPolicy {
 }
 
 /// The crossing of a pair up to `limit`, where it could come before.
-fn crossing_within(state: &State, pair: Pair, limit: TimeMs) -> TimeMs {
+fn crossing_within(state: &State, pair: Pair, limit: TimeMs) -> Crossing {
     if is_still(state, pair) {
-        return TimeMs::NEVER;
+        return Crossing::NEVER;
     }
-    first_crossing(state, pair, state.now(), limit).unwrap_or(limit)
+    let found = first_crossing(state, pair, state.now(), limit);
+    found.map_or(Crossing::after(limit), Crossing::found)
 }
 
 fn is_allowed(state: &State, pair: Pair, at: TimeMs) -> bool {
