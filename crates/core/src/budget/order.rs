@@ -12,8 +12,15 @@ use crate::tree::FRACTION_ONE;
 use crate::units::{BudgetIx, HostIx, SpanMs, WorkloadIx};
 use crate::wide::Ratio;
 use alloc::vec::Vec;
-use core::cell::Ref;
+use core::cell::{OnceCell, Ref};
 use core::cmp::Ordering;
+
+/// What idle and unallocated GPUs are enough for, looked up at most once while nothing changes.
+#[derive(Debug, Default)]
+pub(super) struct SoftView<'a> {
+    stay: OnceCell<Ref<'a, SoftLongest>>,
+    make_way: OnceCell<Ref<'a, SoftLongest>>,
+}
 
 impl BudgetPolicy {
     /// At the begin of an epoch every funded leaf with contracts may have something to place.
@@ -47,6 +54,7 @@ impl BudgetPolicy {
         // While a reservation is to be had, the first that cannot be placed must be known.
         let may_reserve = Self::may_reserve_more(state);
         loop {
+            let soft = SoftView::default();
             let first = |list: &AskList| {
                 let bound = list.blocked_from(self.marks[leaf]);
                 if !self.tried_holders.is_empty() {
@@ -64,7 +72,7 @@ impl BudgetPolicy {
                     return Some(first);
                 } else {
                     // It can have nothing but idle and unallocated GPUs, and so can all after it.
-                    self.longest_on_soft(state, &list.asks, first.contract)
+                    self.longest_on_soft(state, &soft, &list.asks, first.contract)
                 };
                 if first.contract <= bound {
                     return Some(first);
@@ -78,6 +86,7 @@ impl BudgetPolicy {
                 .enumerate()
                 .filter_map(|(at, list)| first(list).map(|entry| (at, entry)))
                 .min_by_key(|(_, entry)| entry.order)?;
+            drop(soft);
             // Rule 1: without room for its whole contract it is unallocated this time.
             let list = &mut self.queues[leaf].lists[at];
             if limited && !state.would_be_allocated(entry.workload, least_rate(state, list.key)) {
@@ -107,9 +116,10 @@ impl BudgetPolicy {
     /// The longest contract for which idle and unallocated GPUs could be enough, on whatever hosts it may
     /// use (rules 7 and 8); zero for none. Never less than what is true. Where it is enough for `contract`
     /// with all reservations where they are, it is not asked whether they could make way for a longer one.
-    pub(super) fn longest_on_soft(
-        &self,
+    pub(super) fn longest_on_soft<'a>(
+        &'a self,
         state: &State,
+        soft: &SoftView<'a>,
         asks: &[(usize, Ask)],
         contract: SpanMs,
     ) -> SpanMs {
@@ -118,7 +128,12 @@ impl BudgetPolicy {
             return SpanMs::ZERO;
         }
         let longest = |others: Others| {
-            let each = asks.iter().map(|&place| self.longest_on_soft_of(state, place, others));
+            let soft = match others {
+                Others::Stay => &soft.stay,
+                Others::MakeWay => &soft.make_way,
+            };
+            let soft = soft.get_or_init(|| self.soft(state, others));
+            let each = asks.iter().map(|&place| self.longest_of(state, place, others, soft));
             each.max().unwrap_or(SpanMs::ZERO)
         };
         let stay = longest(Others::Stay);
@@ -129,24 +144,25 @@ impl BudgetPolicy {
         }
     }
 
-    fn longest_on_soft_of(
+    fn longest_of(
         &self,
         state: &State,
         (index, ask): (usize, Ask),
         others: Others,
+        soft: &SoftLongest,
     ) -> SpanMs {
-        let pool = &state.cluster.pools()[index];
-        if !ask.is_single() && ask.gpus_per_host != pool.gpus_per_host {
-            let mut longest = Vec::new();
-            self.fill_gang(state, index, ask.gpus_per_host, others, &mut longest);
-            return longest.get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO);
-        }
-        let soft = self.soft(state, others);
         if ask.is_single() {
-            soft.single[index][ask.single_gpus() as usize]
-        } else {
-            soft.whole[index].get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO)
+            return soft.single[index][ask.single_gpus() as usize];
         }
+        let of_hosts = |longest: &[SpanMs]| {
+            longest.get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO)
+        };
+        if ask.gpus_per_host == state.cluster.pools()[index].gpus_per_host {
+            return of_hosts(&soft.whole[index]);
+        }
+        let mut longest = Vec::new();
+        self.fill_gang(state, index, ask.gpus_per_host, others, &mut longest);
+        of_hosts(&longest)
     }
 
     /// What idle and unallocated GPUs are enough for, remembered for the moment and the facts.

@@ -238,13 +238,18 @@ impl BudgetPolicy {
         if known.versions == versions && known.contract <= pair.contract && limit <= known.until {
             return Some(Crossing::after(limit));
         }
-        if self.is_allowed_now(state, pair) {
-            return None;
-        }
         let wait = limit.since(state.now()).0;
         let further = TimeMs(state.now().0.saturating_add(wait.saturating_mul(FURTHER)));
-        let until = [further, limit].into_iter().find(|&to| !self.could_cross(state, pair, to));
-        let Some(until) = until else { return Some(crossing_within(state, pair, limit)) };
+        // What could not even be allowed later is not allowed now.
+        let until = if !self.could_cross(state, pair, further) {
+            further
+        } else if self.is_allowed_now(state, pair) {
+            return None;
+        } else if !self.could_cross(state, pair, limit) {
+            limit
+        } else {
+            return Some(crossing_within(state, pair, limit));
+        };
         *known = Apart { versions, contract: pair.contract, until };
         Some(Crossing::after(limit))
     }
