@@ -708,3 +708,82 @@ fn contract_units(gpus: u32, rate: u64, length: SpanMs) -> u128 {
 fn is_limited(state: &State, leaf: BudgetIx) -> bool {
     state.tree.path(leaf).any(|node| state.tree.node(node).limit_units.is_some())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::HostSpec;
+    use crate::scheduler::{Event, Scheduler};
+    use crate::state::Stop;
+    use crate::tree::tests::tree;
+    use crate::units::ModelIx;
+    use crate::workload::WorkloadSpec;
+
+    const MINUTE: u64 = 60_000;
+
+    fn work(tie: u64, budget: u32, gpus: u32, contract: SpanMs) -> Event {
+        Event::Submitted(Box::new(WorkloadSpec {
+            tie,
+            budget: BudgetIx(budget),
+            gpus,
+            shape: None,
+            model: None,
+            min_runtime: contract,
+            max_runtime: None,
+            expected_runtime: None,
+            resumable: true,
+            rank: 0,
+            checkpoint_interval: None,
+            checkpoint_on_signal: false,
+            grace: None,
+            startup: SpanMs::ZERO,
+        }))
+    }
+
+    /// What a daemon does with an event: takes it in, commits the plan, confirms the starts, and asks when to
+    /// wake. Who was submitted, and who has started.
+    fn step(core: &mut Scheduler, minute: u64, event: Event) -> (WorkloadIx, Vec<WorkloadIx>) {
+        let at = TimeMs(minute * MINUTE);
+        let submitted = core.apply(at, event).expect("it fits");
+        while let Some(decision) = core.decide() {
+            core.commit(&decision, &mut |_| {});
+        }
+        let started = core.state().starting.clone();
+        for &workload in &started {
+            core.apply(at, Event::Started(workload)).expect("it was told to start");
+        }
+        assert!(core.decide().is_none());
+        core.clear_notices();
+        core.next_wake();
+        (submitted.unwrap_or(WorkloadIx(0)), started)
+    }
+
+    #[test]
+    fn what_is_known_of_a_cancelled_request_blocks_nobody() {
+        let settings = Settings {
+            lookback: SpanMs::hours(10),
+            horizon: SpanMs::hours(8),
+            grace: SpanMs::ZERO,
+            margin_ppm: 1_000,
+            reservations: 0,
+            reservation_age: SpanMs::hours(4),
+            debug_hosts: 0,
+        };
+        let host = HostSpec { gpus: 4, model: ModelIx(0), domain: 0 };
+        let tree = tree(&[("a", 100), ("b", 100), ("c", 1)]);
+        let state = State::new(settings, &[host; 2], vec![1], tree);
+        let policy = Box::new(BudgetPolicy::new(&state));
+        let mut core = Scheduler::new(state, policy);
+        let (p, started) = step(&mut core, 0, work(1, 1, 4, SpanMs::hours(1)));
+        assert_eq!(started, [p]);
+        step(&mut core, 0, work(2, 3, 1, SpanMs::minutes(1)));
+        step(&mut core, 2, Event::Tick);
+        // c stands above b, but not above b with this contract: it is tried and blocked.
+        let (x, started) = step(&mut core, 3, work(3, 2, 4, SpanMs::hours(8)));
+        assert!(started.is_empty());
+        step(&mut core, 4, Event::Cancelled(x));
+        step(&mut core, 5, Event::Stopped(p, Stop::Completed));
+        let (y, started) = step(&mut core, 6, work(4, 2, 4, SpanMs::hours(8)));
+        assert_eq!(started, [y]);
+    }
+}

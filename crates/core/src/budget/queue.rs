@@ -229,6 +229,10 @@ impl LeafQueue {
         }
         list.contracts.remove(entry.order);
         self.waiting_contracts -= 1;
+        if self.waiting_contracts == 0 {
+            // Nobody is looked at in an empty queue when GPUs come free: what was known does not stay true.
+            self.lists.iter_mut().for_each(AskList::unblock);
+        }
         for cost in costs_of(state, key, entry) {
             let count = self.contract_costs.get_mut(&cost).expect("it was counted");
             *count -= 1;
