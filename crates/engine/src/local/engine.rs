@@ -38,8 +38,9 @@ pub struct LocalEngine {
     attempts_dir: PathBuf,
     ended_dir: PathBuf,
     changes: PathBuf,
-    cordoned: PathBuf,
-    host: String,
+    dir: PathBuf,
+    /// One, or several virtual ones; each with as many GPUs as `gpus` says.
+    hosts: Vec<String>,
     gpus: Gpus,
     cgroups: Option<PathBuf>,
     options: LocalOptions,
@@ -77,19 +78,17 @@ impl LocalEngine {
         make_fifo(&changes).map_err(cannot)?;
         let mut notes = Vec::new();
         let attempts = find_attempts(&attempts_dir, &mut notes).map_err(cannot)?;
-        let host = options
-            .host
-            .clone()
-            .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+        let mut gpus = Gpus::find(&options, &mut notes);
+        let hosts = hosts(&options, &mut gpus)?;
         Ok(Self {
-            gpus: Gpus::find(&options, &mut notes),
+            gpus,
             cgroups: cgroup::holder(&options.cgroup, &mut notes),
             boot_id: clock::boot_id().map_err(cannot)?,
-            cordoned: dir.join("cordoned"),
+            dir,
             attempts_dir,
             ended_dir,
             changes,
-            host,
+            hosts,
             options,
             attempts,
             shims: Vec::new(),
@@ -141,7 +140,7 @@ impl LocalEngine {
             if let Some(gpu) = part.gpus.iter().find(|gpu| **gpu >= self.gpus.count) {
                 return Err(Error::invalid(format!(
                     "{}: host {} has no GPU {gpu}, only {}",
-                    order.key, self.host, self.gpus.count
+                    order.key, part.host, self.gpus.count
                 )));
             }
         }
@@ -149,11 +148,20 @@ impl LocalEngine {
     }
 
     fn check_host(&self, host: &str) -> Result<(), Error> {
-        if host == self.host {
+        if self.hosts.iter().any(|known| known == host) {
             return Ok(());
         }
-        let text = format!("no host '{}', only {}", host.escape_debug(), self.host);
+        let known = self.hosts.join(", ");
+        let text = format!("no host '{}', only {known}", host.escape_debug());
         Err(Error::new(ErrorKind::Unknown, text))
+    }
+
+    /// The file whose being there cordons a host.
+    fn cordoned(&self, host: &str) -> PathBuf {
+        match &self.hosts[..] {
+            [_] => self.dir.join("cordoned"),
+            _ => self.dir.join(format!("cordoned.{host}")),
+        }
     }
 
     fn is_claimed(&self, key: &AttemptKey) -> io::Result<bool> {
@@ -163,7 +171,8 @@ impl LocalEngine {
     /// What the shim will read.
     fn record(&self, order: &StartOrder) -> io::Result<OrderRecord> {
         let token = clock::unique()?;
-        let mut env = order.environment(&self.host, self.options.socket.as_deref());
+        let host = order.placement.first().map_or(&self.hosts[0], |part| &part.host);
+        let mut env = order.environment(host, self.options.socket.as_deref());
         for name in &self.options.keep_env {
             if let (false, Ok(value)) = (env.contains_key(name), std::env::var(name)) {
                 env.insert(name.clone(), value);
@@ -226,14 +235,19 @@ impl LocalEngine {
 
 impl Engine for LocalEngine {
     fn hosts(&mut self) -> Result<Vec<HostFacts>, Error> {
-        let cordoned = self.cordoned.try_exists();
-        Ok(vec![HostFacts {
-            name: self.host.clone(),
-            gpus: self.gpus.count,
-            model: self.gpus.model.clone(),
-            healthy: self.gpus.are_healthy(),
-            cordoned: cordoned.map_err(|error| Error::io("cannot see whether cordoned", error))?,
-        }])
+        let healthy = self.gpus.are_healthy();
+        let facts = |name: &String| {
+            let cordoned = self.cordoned(name).try_exists();
+            Ok(HostFacts {
+                name: name.clone(),
+                gpus: self.gpus.count,
+                model: self.gpus.model.clone(),
+                healthy,
+                cordoned: cordoned
+                    .map_err(|error| Error::io("cannot see whether cordoned", error))?,
+            })
+        };
+        self.hosts.iter().map(facts).collect()
     }
 
     fn observe(&mut self) -> Result<Vec<Observation>, Error> {
@@ -303,13 +317,13 @@ impl Engine for LocalEngine {
 
     fn cordon(&mut self, host: &str) -> Result<(), Error> {
         self.check_host(host)?;
-        let made = File::create(&self.cordoned).map(drop);
+        let made = File::create(self.cordoned(host)).map(drop);
         made.map_err(|error| Error::io(format!("cannot cordon {host}"), error))
     }
 
     fn uncordon(&mut self, host: &str) -> Result<(), Error> {
         self.check_host(host)?;
-        match fs::remove_file(&self.cordoned) {
+        match fs::remove_file(self.cordoned(host)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(Error::io(format!("cannot uncordon {host}"), error))
             }
@@ -320,6 +334,25 @@ impl Engine for LocalEngine {
     fn read_log(&self, key: &AttemptKey, offset: u64, bytes_max: usize) -> Result<LogChunk, Error> {
         self.logs().read(key, offset, bytes_max)
     }
+}
+
+/// The names of the hosts. Virtual GPUs are spread over as many as the options say.
+fn hosts(options: &LocalOptions, gpus: &mut Gpus) -> Result<Vec<String>, Error> {
+    let spread = options.virtual_hosts.max(1);
+    if spread == 1 || !gpus.are_virtual() {
+        let name = options.host.clone();
+        let called = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        return Ok(vec![name.unwrap_or_else(called)]);
+    }
+    if !gpus.count.is_multiple_of(spread) || gpus.count == 0 {
+        let text = format!(
+            "{} virtual GPUs cannot be spread evenly over {spread} virtual hosts: give a multiple of {spread}",
+            gpus.count
+        );
+        return Err(Error::invalid(text));
+    }
+    gpus.count /= spread;
+    Ok((1..=spread).map(|number| format!("virtual-{number}")).collect())
 }
 
 /// Records that a shim could not be started, so that nobody waits for it.

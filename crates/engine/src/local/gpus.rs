@@ -8,6 +8,7 @@ const VIRTUAL: &str = "virtual";
 /// The GPUs of this machine.
 #[derive(Debug)]
 pub(crate) struct Gpus {
+    /// Of each host, once they are spread over several.
     pub(crate) count: u32,
     pub(crate) model: String,
     source: Source,
@@ -35,6 +36,15 @@ impl Gpus {
 
     fn virtual_ones(count: u32) -> Self {
         Self { count, model: VIRTUAL.to_owned(), source: Source::Virtual }
+    }
+
+    /// Whether they were made up.
+    pub(crate) fn are_virtual(&self) -> bool {
+        match self.source {
+            Source::Virtual => true,
+            #[cfg(feature = "nvml")]
+            Source::Driver(_) => false,
+        }
     }
 
     /// Whether all that were found are still there.

@@ -105,10 +105,13 @@ pub struct LocalOptions {
     /// The command line that runs the shim when the folder of an attempt is appended to it:
     /// `["/usr/bin/bursar", "shim"]`. The program should be an absolute path.
     pub shim: Vec<String>,
-    /// The name of the one host. None: the name of this machine.
+    /// The name of this machine as a host. None: what it is called.
     pub host: Option<String>,
     /// Where its GPUs come from.
     pub gpus: GpuSource,
+    /// Over how many hosts virtual GPUs are spread evenly: `virtual-1`, `virtual-2` … With one, and for GPUs
+    /// that are there, this machine is the host. Work that gets GPUs of several runs once, on the first.
+    pub virtual_hosts: u32,
     /// What to call their model. None: what the driver says, shortened, or `virtual`.
     pub gpu_model: Option<String>,
     /// What [`Signal::Checkpoint`](crate::Signal::Checkpoint) is. `SIGTERM` by default.
@@ -140,6 +143,7 @@ impl LocalOptions {
             shim,
             host: None,
             gpus: GpuSource::Detected { virtual_if_none: 0 },
+            virtual_hosts: 1,
             gpu_model: None,
             checkpoint_signal: UnixSignal::Term,
             warn_signal: UnixSignal::Usr2,

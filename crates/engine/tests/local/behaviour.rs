@@ -31,6 +31,42 @@ fn is_root() -> bool {
 }
 
 #[test]
+fn virtual_gpus_are_spread_over_virtual_hosts() {
+    let mut local = Local::with(|options| options.virtual_hosts = 2);
+    let hosts = |local: &mut Local| {
+        let facts = local.engine().hosts().expect("hosts").into_iter();
+        facts.map(|host| (host.name, host.gpus, host.cordoned)).collect::<Vec<_>>()
+    };
+    let told = |first, second| {
+        vec![("virtual-1".to_owned(), 2, first), ("virtual-2".to_owned(), 2, second)]
+    };
+    assert_eq!(hosts(&mut local), told(false, false));
+    local.engine().cordon("virtual-2").expect("cordoned");
+    assert_eq!(hosts(&mut local), told(false, true));
+    local.down();
+    local.up();
+    assert_eq!(hosts(&mut local), told(false, true));
+    local.engine().uncordon("virtual-2").expect("uncordoned");
+    assert_eq!(hosts(&mut local), told(false, false));
+    assert_eq!(local.engine().cordon("here").expect_err("it is none").kind(), ErrorKind::Unknown);
+
+    let mut order = local.script(&key(), "echo gpus $CUDA_VISIBLE_DEVICES", "");
+    order.placement[0].host = "virtual-2".to_owned();
+    order.placement[0].gpus = vec![0, 2];
+    let refused = local.engine().start(&order).expect_err("it has two");
+    assert!(refused.to_string().contains("host virtual-2 has no GPU 2, only 2"), "{refused}");
+    order.placement[0].gpus = vec![1];
+    assert_eq!(run(&mut local, &mut order).1, "gpus 1\n");
+
+    let mut options = options();
+    options.virtual_hosts = 3;
+    let dir = tempfile::tempdir().expect("a folder");
+    let refused = LocalEngine::open(dir.path(), options).expect_err("4 over 3");
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.to_string().contains("give a multiple of 3"), "{refused}");
+}
+
+#[test]
 fn work_is_told_who_it_is_and_nothing_of_the_daemon() {
     let mut local = Local::with(|options| options.socket = Some("/run/bursar.sock".into()));
     let mut order = local.script(&key(), "exec env", "");
