@@ -29,11 +29,7 @@ use crate::schema::{self, Access};
 pub fn restore(from: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Head> {
     let from = from.as_ref();
     // Asked before it is opened: to close a file of a database in use would drop SQLite's locks.
-    for beside in ["-wal", "-journal"] {
-        if beside_exists(from, beside) {
-            return Err(StoreError::new(from, StoreErrorKind::NotABackup));
-        }
-    }
+    must_stand_alone(from)?;
     let mut source =
         File::open(from).map_err(|error| StoreError::io(from, "open the backup", error))?;
     let folder = Folder::make_empty(dir.as_ref())?;
@@ -134,6 +130,14 @@ pub(crate) fn put(file: NamedTempFile, place: &Path) -> Result<()> {
     file.as_file().sync_all().map_err(cannot)?;
     file.persist(place).map_err(|error| cannot(error.error))?;
     sync_folder(parent(place))
+}
+
+/// Refuses the file of a journal that is, or was last, in use.
+pub(crate) fn must_stand_alone(file: &Path) -> Result<()> {
+    if ["-wal", "-journal"].iter().any(|beside| beside_exists(file, beside)) {
+        return Err(StoreError::new(file, StoreErrorKind::NotABackup));
+    }
+    Ok(())
 }
 
 fn beside_exists(path: &Path, suffix: &str) -> bool {

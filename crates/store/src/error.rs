@@ -62,8 +62,19 @@ pub enum StoreErrorKind {
         /// The latest that this version knows.
         known: u32,
     },
+    /// The file was written by an earlier version, and is only read here, not moved on.
+    #[error(
+        "has schema {found}, this version reads {known}: bring the site up once (bursar up --data \
+         FOLDER), or restore the backup (bursar restore BACKUP --data FOLDER)"
+    )]
+    OlderSchema {
+        /// The schema of the file.
+        found: u32,
+        /// The one that this version reads.
+        known: u32,
+    },
     /// The file is damaged.
-    #[error("{}{what}; restore a backup into an empty folder, and keep this one to look into",
+    #[error("{}{what}; restore a backup into an empty folder (bursar restore BACKUP --data FOLDER), and keep this one to look into",
         .seq.map_or(String::new(), |seq| format!("damaged at record {seq}: ")))]
     Corrupt {
         /// The first record that cannot be trusted, where the damage is to a record.
@@ -188,7 +199,8 @@ mod tests {
             (
                 StoreError::corrupt(path, Some(17), "its checksum does not fit"),
                 "/data/journal.db: damaged at record 17: its checksum does not fit; restore a \
-                 backup into an empty folder, and keep this one to look into",
+                 backup into an empty folder (bursar restore BACKUP --data FOLDER), and keep this \
+                 one to look into",
             ),
             (
                 StoreError::new(path, StoreErrorKind::InUse { pid: Some(4) }),

@@ -135,6 +135,12 @@ impl Folder {
     }
 }
 
+/// The mark of a folder that this process does not hold, if there is a readable one.
+pub(crate) fn mark_of(folder: &Path) -> Option<(u64, Chain)> {
+    let text = fs::read_to_string(folder.join(MARK)).ok()?;
+    parse_mark(&text)
+}
+
 /// `seq chain check`, of a fixed length, so that it is overwritten in place.
 fn format_mark(seq: u64, chain: Chain) -> String {
     let check = chain.with(&seq.to_le_bytes()).to_string();

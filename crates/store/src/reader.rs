@@ -1,4 +1,4 @@
-//! Reading the journal beside its one writer.
+//! Reading the journal beside its one writer, in its process or in another.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use rusqlite::Connection;
 use crate::backup;
 use crate::chain::Head;
 use crate::check::{self, Progress, Verified};
-use crate::error::Result;
-use crate::folder::Folder;
+use crate::error::{Result, StoreError, StoreErrorKind};
+use crate::folder::{Folder, JOURNAL, exists, mark_of};
 use crate::record::{Records, last_head};
 use crate::schema::{self, Access};
 use crate::snapshot::{self, Snapshot};
@@ -20,13 +20,52 @@ use crate::snapshot::{self, Snapshot};
 pub struct Reader {
     connection: Connection,
     path: PathBuf,
-    _folder: Arc<Folder>,
+    /// None if another process has the folder, or nobody.
+    _folder: Option<Arc<Folder>>,
 }
 
 impl Reader {
     pub(crate) fn new(path: &Path, folder: Arc<Folder>) -> Result<Self> {
         let connection = schema::connect(path, Access::Read)?;
-        Ok(Self { connection, path: path.to_owned(), _folder: folder })
+        Ok(Self { connection, path: path.to_owned(), _folder: Some(folder) })
+    }
+
+    /// Reads the journal of a folder that another process may have open, without holding it.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Missing`] without a journal, [`StoreErrorKind::OlderSchema`],
+    /// [`StoreErrorKind::NewerSchema`] and [`StoreErrorKind::NotAJournal`] for one that this version
+    /// cannot read, [`StoreErrorKind::Corrupt`] if its end is missing, and what the system says.
+    pub fn beside(dir: impl AsRef<Path>) -> Result<Self> {
+        let dir = dir.as_ref();
+        let path = dir.join(JOURNAL);
+        if !exists(&path)? {
+            return Err(StoreError::new(dir, StoreErrorKind::Missing));
+        }
+        // Before the journal: a writer puts the mark after the record.
+        let mark = mark_of(dir);
+        let reader = Self::of_file(&path)?;
+        check::mark(&reader.connection, &path, &reader.head()?, mark)?;
+        Ok(reader)
+    }
+
+    /// Reads a backup as it lies there.
+    ///
+    /// # Errors
+    /// As [`Reader::beside`]; [`StoreErrorKind::NotABackup`] for the file of a journal in use.
+    pub fn of_backup(file: impl AsRef<Path>) -> Result<Self> {
+        backup::must_stand_alone(file.as_ref())?;
+        Self::of_file(file.as_ref())
+    }
+
+    fn of_file(path: &Path) -> Result<Self> {
+        let connection = schema::connect(path, Access::Read)?;
+        let found = schema::identify(&connection, path)?;
+        if found < schema::SCHEMA {
+            let known = schema::SCHEMA;
+            return Err(StoreError::new(path, StoreErrorKind::OlderSchema { found, known }));
+        }
+        Ok(Self { connection, path: path.to_owned(), _folder: None })
     }
 
     /// The last record at this moment.
@@ -88,6 +127,38 @@ mod tests {
             store.put_snapshot(seq, &[9; 9]).unwrap();
             assert_eq!(reader.latest_snapshot().unwrap().unwrap().seq, seq);
         }
+    }
+
+    #[test]
+    fn a_journal_is_read_beside_whoever_has_it() {
+        let (dir, mut store) = journal(40);
+        let reader = Reader::beside(dir.path()).unwrap();
+        extend(&mut store, 50);
+        assert_eq!(reader.head().unwrap(), store.head());
+        assert_eq!(reader.verify(&mut |_| ()).unwrap().head, store.head());
+        let out = tempfile::tempdir().unwrap();
+        let to = out.path().join("b.db");
+        assert_eq!(reader.backup(&to).unwrap(), store.head());
+        // It is not in the way of who has it, nor of who comes next.
+        drop(store);
+        let mut store = Store::open(dir.path()).unwrap();
+        extend(&mut store, 51);
+        drop(store);
+        assert_eq!(Reader::beside(dir.path()).unwrap().head().unwrap().seq, 51);
+        assert_eq!(Reader::of_backup(&to).unwrap().head().unwrap().seq, 50);
+        refused!(Reader::of_backup(dir.path()), Kind::Io { .. } | Kind::Sqlite { .. });
+        refused!(Reader::beside(out.path()), Kind::Missing);
+    }
+
+    #[test]
+    fn a_journal_that_lost_its_end_is_not_read() {
+        let (dir, store) = journal(9);
+        drop(store);
+        let out = tempfile::tempdir().unwrap();
+        let (_other, store) = journal(5);
+        store.backup(out.path().join("b.db")).unwrap();
+        std::fs::copy(out.path().join("b.db"), dir.path().join("journal.db")).unwrap();
+        refused!(Reader::beside(dir.path()), Kind::Corrupt { seq: Some(6), .. });
     }
 
     #[test]
