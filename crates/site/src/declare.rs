@@ -545,7 +545,7 @@ impl WorkloadDoc {
 }
 
 /// A span as people write it.
-pub(crate) fn span_text(ms: u64) -> String {
+pub fn span_text(ms: u64) -> String {
     bursar_core::SpanMs(ms).to_string()
 }
 

@@ -123,6 +123,13 @@ pub enum Body {
         /// SHA-256 over their canonical text, in hexadecimal.
         hash: String,
     },
+    /// Settings that no decision of the core depends on were changed.
+    SettingsChanged {
+        /// The contract of a workload that declares none.
+        default_min_runtime_ms: u64,
+        /// How long before its protection ends a workload is warned.
+        warn_before_ms: u64,
+    },
     /// A token was issued. Only its hash is kept.
     TokenIssued(TokenIssued),
     /// A token is void from now on.
@@ -152,6 +159,7 @@ impl Body {
             Self::HostUp { .. } => "host_up",
             Self::HostDown { .. } => "host_down",
             Self::Planned { .. } => "planned",
+            Self::SettingsChanged { .. } => "settings_changed",
             Self::TokenIssued(_) => "token_issued",
             Self::TokenRevoked { .. } => "token_revoked",
         }

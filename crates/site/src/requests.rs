@@ -497,6 +497,25 @@ impl Site {
         tokens.filter(move |(token, _)| all || token.user == user)
     }
 
+    /// Other settings of those that no decision of the core depends on; none if they are so already.
+    pub fn change_settings(
+        &self,
+        default_min_runtime_ms: u64,
+        warn_before_ms: u64,
+    ) -> Result<Option<Body>, Refused> {
+        let known = &self.created.settings;
+        if default_min_runtime_ms > known.horizon_ms {
+            return Err(Refused::invalid(format!(
+                "default_min_runtime: {} is above the horizon; give at most {}",
+                crate::declare::span_text(default_min_runtime_ms),
+                crate::declare::span_text(known.horizon_ms)
+            )));
+        }
+        let same = (known.default_min_runtime_ms, known.warn_before_ms)
+            == (default_min_runtime_ms, warn_before_ms);
+        Ok((!same).then_some(Body::SettingsChanged { default_min_runtime_ms, warn_before_ms }))
+    }
+
     /// What a submission would cost if it ran for its contract, in GPU-milliseconds at rate 1.
     #[must_use]
     pub fn contract_gpu_ms(&self, accepted: &Accepted) -> u64 {

@@ -26,7 +26,7 @@ enum Outlook {
 
 /// A live site. Everything in it follows from its records.
 pub struct Site {
-    /// What the site is.
+    /// What the site is, with its settings as they are in force.
     pub created: Created,
     /// The budget tree in force.
     pub budgets: Budgets,
@@ -317,6 +317,13 @@ impl Site {
                     "this binary decides otherwise: {} decisions here, {decisions} in the journal; the first here is: {first}",
                     planned.decisions
                 ))
+            }
+            Body::SettingsChanged { default_min_runtime_ms, warn_before_ms } => {
+                // Not the core's: it was given a copy of the others when the site was created.
+                let settings = &mut self.created.settings;
+                settings.default_min_runtime_ms = *default_min_runtime_ms;
+                settings.warn_before_ms = *warn_before_ms;
+                Ok(())
             }
             Body::TokenIssued(token) => {
                 self.tokens.insert(token.token.clone(), (token.clone(), true));

@@ -173,8 +173,9 @@ impl Site {
                     _ => format!("{ahead} allocated requests come before it"),
                 };
                 format!(
-                    "{first} (usage ratio of {} is {ratio}); of the {gpus} GPUs it asks for it may take {} now, not where they fit",
+                    "{first} (usage ratio of {} is {ratio}); of the {gpus} GPU{} it asks for it may take {} now, not where they fit",
                     work.declared.budget,
+                    if gpus == 1 { "" } else { "s" },
                     takeable_gpus.min(gpus)
                 )
             }

@@ -163,6 +163,23 @@ fn a_journal_that_would_be_decided_otherwise_is_refused() {
 }
 
 #[test]
+fn settings_that_no_decision_depends_on_can_change() {
+    let mut records = World::play(5, 80).records;
+    let mut site = fold(&records);
+    let body = site.change_settings(1_000, 2_000).expect("fine").expect("it is new");
+    let (seq, at_ms) = (site.seq() + 1, site.now_ms());
+    records.push(Record { seq, at_ms, actor: Some("config/file".into()), body });
+    site.apply(records.last().expect("it is there")).expect("folded");
+    assert_eq!(site.change_settings(1_000, 2_000).expect("fine"), None, "it is so already");
+    let again = fold(&through_json(&records));
+    let settings = &again.created.settings;
+    assert_eq!((settings.default_min_runtime_ms, settings.warn_before_ms), (1_000, 2_000));
+    assert_eq!(shown(&site), shown(&again));
+    let refused = site.change_settings(settings.horizon_ms + 1, 0).expect_err("above the horizon");
+    assert!(refused.message.starts_with("default_min_runtime: "), "{refused}");
+}
+
+#[test]
 fn a_missing_record_and_a_clock_that_goes_back_are_refused() {
     let records = World::play(4, 40).records;
     let mut site = Site::new(&records[0], &records[1]).expect("it begins well");
