@@ -3,6 +3,10 @@
 use crate::args::Server;
 use crate::failure::Failure;
 use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The longest answer that is read: the whole history of a large site.
+const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
 /// A way to a site.
 pub(crate) struct Client {
@@ -13,50 +17,57 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(server: &Server) -> Result<Self, Failure> {
-        let secret = match &server.token_file {
-            Some(file) => std::fs::read_to_string(file)
-                .map_err(|error| Failure::input(format!("{}: {error}", file.display())))?,
-            None => std::env::var("BURSAR_TOKEN").map_err(|_| {
-                Failure::input(
-                    "no token: set BURSAR_TOKEN (printed once by `bursar up`) or name a --token-file",
-                )
-            })?,
-        };
+        Ok(Self::with(&server.url, secret(server)?.trim()))
+    }
+
+    /// A way for whoever has this secret.
+    pub(crate) fn with(url: &str, secret: &str) -> Self {
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(std::time::Duration::from_secs(60)))
             .build()
             .into();
-        let url = server.url.trim_end_matches('/').to_owned();
-        Ok(Self { url, secret: secret.trim().to_owned(), agent })
+        let url = url.trim_end_matches('/').to_owned();
+        Self { url, secret: secret.to_owned(), agent }
     }
 
     fn bearer(&self) -> String {
         format!("Bearer {}", self.secret)
     }
 
-    fn answer(
+    fn received(
         &self,
         sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<(ureq::http::StatusCode, String), Failure> {
         let mut response = sent.map_err(|error| {
             Failure::fault(format!(
                 "{} does not answer: {error}; is `bursar up` running?",
                 self.url
             ))
         })?;
-        let status = response.status();
-        let text = response.body_mut().read_to_string().map_err(Failure::fault)?;
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|_| Failure::fault(format!("{} answers no JSON ({status})", self.url)))?;
-        if status.is_success() {
-            return Ok(value);
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
+        Ok((response.status(), body.map_err(Failure::fault)?))
+    }
+
+    fn answer(
+        &self,
+        sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Value, Failure> {
+        let (status, text) = self.received(sent)?;
+        if !status.is_success() {
+            return Err(self.refused(status, &text));
         }
-        let detail = value["detail"].as_str().unwrap_or("it says no more").to_owned();
+        serde_json::from_str(&text)
+            .map_err(|_| Failure::fault(format!("{} answers no JSON ({status})", self.url)))
+    }
+
+    fn refused(&self, status: ureq::http::StatusCode, text: &str) -> Failure {
+        let problem: Value = serde_json::from_str(text).unwrap_or_default();
+        let detail = problem["detail"].as_str().unwrap_or("it says no more").to_owned();
         if status.is_client_error() {
-            return Err(Failure::Input(detail));
+            return Failure::Input(detail);
         }
-        Err(Failure::Fault(format!("{} could not do it ({status}): {detail}", self.url)))
+        Failure::Fault(format!("{} could not do it ({status}): {detail}", self.url))
     }
 
     /// Reads.
@@ -83,4 +94,31 @@ impl Client {
         let request = self.agent.put(format!("{}{path}", self.url));
         self.answer(request.header("Authorization", self.bearer()).send(body))
     }
+}
+
+/// The secret that was named, else the one that lies where people keep theirs.
+fn secret(server: &Server) -> Result<String, Failure> {
+    let read = |file: &Path| {
+        std::fs::read_to_string(file)
+            .map_err(|error| Failure::input(format!("{}: {error}", file.display())))
+    };
+    if let Some(file) = &server.token_file {
+        return read(file);
+    }
+    if let Ok(secret) = std::env::var("BURSAR_TOKEN") {
+        return Ok(secret);
+    }
+    match own_token_file().filter(|file| file.exists()) {
+        Some(file) => read(&file),
+        None => Err(Failure::input(
+            "no token: set BURSAR_TOKEN (printed once by `bursar up`), name a --token-file, or put it into ~/.config/bursar/token",
+        )),
+    }
+}
+
+/// Where a person keeps their token.
+fn own_token_file() -> Option<PathBuf> {
+    let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
+    config.or_else(home).map(|folder| folder.join("bursar/token"))
 }

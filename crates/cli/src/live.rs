@@ -7,6 +7,7 @@ use crate::args::{
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::shown::{note, say};
+use crate::socket::Reporter;
 use bursar_site::BudgetDoc;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// How often a verb that follows something looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
-fn print(server: &Server, answer: &Value, text: impl FnOnce(&Value) -> String) {
+pub(crate) fn print(server: &Server, answer: &Value, text: impl FnOnce(&Value) -> String) {
     if server.json {
         say(&format!("{answer:#}\n"));
     } else {
@@ -24,7 +25,7 @@ fn print(server: &Server, answer: &Value, text: impl FnOnce(&Value) -> String) {
     }
 }
 
-fn words(value: &Value) -> String {
+pub(crate) fn words(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
@@ -33,7 +34,7 @@ fn gpu_hours(ms: &Value) -> String {
     format!("{:.2}", ms.as_f64().unwrap_or(0.0) / 3_600_000.0)
 }
 
-fn span(ms: u64) -> String {
+pub(crate) fn span(ms: u64) -> String {
     // Whole seconds are enough for people.
     bursar_core::SpanMs(ms / 1_000 * 1_000).to_string()
 }
@@ -42,8 +43,13 @@ fn now_ms() -> u64 {
     bursar_server::clock::wall_ms()
 }
 
+/// `1 GPU`, `2 GPUs`.
+pub(crate) fn gpus(count: &Value) -> String {
+    if *count == 1 { "1 GPU".into() } else { format!("{count} GPUs") }
+}
+
 /// `in 5m`, `3m ago`.
-fn when(unix_ms: &Value) -> String {
+pub(crate) fn when(unix_ms: &Value) -> String {
     let Some(at) = unix_ms.as_u64() else { return "-".into() };
     let now = now_ms();
     if at >= now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) }
@@ -167,7 +173,7 @@ pub(crate) fn queue(args: &QueueArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     table.set_header(head);
@@ -229,10 +235,10 @@ pub(crate) fn show(args: &WorkloadArgs) -> Result<(), Failure> {
         let declared = &work["declared"];
         let state = work["ending"].as_str().unwrap_or(work["state"].as_str().unwrap_or("?"));
         let mut text = format!(
-            "workload {} {}: {state}\n  {} GPUs of {}, for {}; submitted {}\n  contract: protected for {}, {}\n  charged so far: {} GPU-hours\n",
+            "workload {} {}: {state}\n  {} of {}, for {}; submitted {}\n  contract: protected for {}, {}\n  charged so far: {} GPU-hours\n",
             work["workload"],
             words(&work["name"]),
-            work["gpus"],
+            gpus(&work["gpus"]),
             words(&work["budget"]),
             words(&work["user"]),
             when(&work["submitted_unix_ms"]),
@@ -242,6 +248,9 @@ pub(crate) fn show(args: &WorkloadArgs) -> Result<(), Failure> {
         );
         if work["why"].is_object() {
             text += &format!("  {}\n", why_text(&work["why"]));
+        }
+        if let Some(said) = work["progress"]["text"].as_str() {
+            text += &format!("  it says: {said} ({})\n", when(&work["progress"]["unix_ms"]));
         }
         for attempt in work["history"].as_array().into_iter().flatten() {
             text += &attempt_text(attempt);
@@ -407,9 +416,25 @@ pub(crate) fn wait(args: &WaitArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
-    debug_assert!(args.checkpoint, "the only thing to report so far");
+    let inside = Reporter::here().filter(|_| args.workload.is_none());
+    if let Some(reporter) = inside {
+        if args.checkpoint {
+            reporter.checkpoint()?;
+        }
+        if let Some(text) = &args.progress {
+            reporter.progress(text)?;
+        }
+        print(&args.server, &json!({ "noted": true }), |_| "noted\n".into());
+        return Ok(());
+    }
+    let here = || std::env::var("BURSAR_WORKLOAD").ok()?.parse().ok();
+    let Some(workload) = args.workload.or_else(here).filter(|_| args.checkpoint) else {
+        return Err(Failure::input(
+            "this does not run inside a workload (BURSAR_SOCKET is not set): name one with --workload, and --checkpoint",
+        ));
+    };
     let client = Client::new(&args.server)?;
-    let answer = client.post(&format!("/v1/workloads/{}/checkpoint", args.workload), None, "")?;
+    let answer = client.post(&format!("/v1/workloads/{workload}/checkpoint"), None, "")?;
     print(&args.server, &answer, |_| "noted\n".into());
     Ok(())
 }
@@ -530,7 +555,7 @@ pub(crate) fn host(verb: &HostVerb) -> Result<(), Failure> {
 }
 
 /// A name that stands in a path.
-fn path_word(name: &str) -> Result<&str, Failure> {
+pub(crate) fn path_word(name: &str) -> Result<&str, Failure> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
     if name.is_empty() || !name.chars().all(plain) {
         return Err(Failure::input(format!("'{name}' is no name of a host")));

@@ -6,17 +6,23 @@
 
 mod args;
 mod client;
+mod config;
+mod demo;
 mod explain;
+mod export;
 mod failure;
 mod interrupt;
+mod keep;
 mod live;
 mod output;
 mod play;
 mod shell;
 mod shown;
 mod simulate;
+mod socket;
 mod sweep;
 mod table;
+mod token;
 mod trace;
 mod up;
 mod verify;
@@ -79,6 +85,13 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Budget(verb) => live::budget(verb),
         Verb::Host(verb) => live::host(verb),
         Verb::Audit(args) => live::audit(args),
+        Verb::Token(verb) => token::token(verb),
+        Verb::Export(verb) => export::export(verb),
+        Verb::Backup(args) => keep::backup(args),
+        Verb::Restore(args) => keep::restore(args),
+        Verb::Check(args) => keep::check(args),
+        Verb::Config(verb) => config::config(verb),
+        Verb::DemoTrain(args) => demo::train(args),
         Verb::Policies(args) => shell::policies(args),
         Verb::Completions(args) => shell::completions(args),
         Verb::Man(args) => shell::man(args),

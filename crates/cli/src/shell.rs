@@ -58,6 +58,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_verb_has_a_page_and_a_completion() {
+        fn walk(command: &clap::Command, name: &str, each: &mut dyn FnMut(&str, &str)) {
+            for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+                let name = format!("{name}-{}", verb.get_name());
+                each(&name, verb.get_name());
+                walk(verb, &name, each);
+            }
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        man(&ManArgs { folder: folder.path().to_owned() }).expect("written");
+        let mut script = Vec::new();
+        clap_complete::generate(
+            clap_complete::Shell::Zsh,
+            &mut Cli::command(),
+            "bursar",
+            &mut script,
+        );
+        let script = String::from_utf8(script).expect("text");
+        let mut verbs = 0;
+        walk(&Cli::command(), "bursar", &mut |name, verb| {
+            verbs += 1;
+            assert!(folder.path().join(format!("{name}.1")).exists(), "{name} has no page");
+            assert!(script.contains(&format!("\n'{verb}:")), "{name} has no completion");
+        });
+        assert!(verbs > 30, "{verbs} verbs");
+    }
+
+    #[test]
     fn every_policy_is_told_about() {
         for name in bursar_core::compare::NAMES {
             assert!(!about(name).is_empty(), "{name}");

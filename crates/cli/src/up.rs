@@ -1,33 +1,61 @@
 //! `bursar up`: a site on this machine.
 
 use crate::args::UpArgs;
+use crate::config::Config;
 use crate::failure::Failure;
 use crate::shown;
-use bursar_server::up::{UpOptions, up as bring_up};
+use bursar_server::up::{Control, Up, UpOptions, up as bring_up};
 use bursar_site::BudgetDoc;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use tracing_subscriber::EnvFilter;
 
 /// The hidden word that makes this program the supervisor of an attempt.
 pub(crate) const SHIM: &str = "shim";
 
+/// Where the API listens if nobody says otherwise.
+pub(crate) const DEFAULT_LISTEN: SocketAddr =
+    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7373));
+
 pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
-    let owner = args.owner.clone().or_else(|| std::env::var("USER").ok());
-    let owner = owner.filter(|owner| !owner.is_empty()).unwrap_or_else(|| "root".into());
-    let program = std::env::current_exe().map_err(Failure::fault)?;
-    let program = program.to_str().ok_or_else(|| Failure::fault("its own path is no text"))?;
-    let options = UpOptions {
-        data: data_folder(args)?,
-        listen: args.listen,
-        virtual_gpus: args.virtual_gpus,
-        owner: owner.clone(),
-        name: "lab".into(),
-        budgets: budgets(args, &owner)?,
-        shim: vec![program.to_owned(), SHIM.to_owned()],
-        limits: bursar_server::limits::Limits::default(),
-    };
-    logs(args);
+    if args.demo {
+        return crate::demo::demo(args);
+    }
+    let config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    let filter = LogFilter::of(config.log.filter.as_deref(), "info");
+    let reload_filter = logs(&filter, args.log_json || config.log.json.unwrap_or(false));
+    let options = options(args, &config)?;
+    let owner = options.owner.clone();
+    let token_out = args.token_out.as_ref().or(config.token_out.as_ref());
+    // The token is told once: where it cannot be written, there is to be none yet.
+    token_out.map_or(Ok(()), |file| secret_beside(file).map(drop))?;
     let site = bring_up(options).map_err(Failure::Fault)?;
+    let mut text = introduction(&site);
+    match (&site.first_secret, token_out) {
+        (Some(secret), Some(file)) => {
+            write_secret(file, secret)?;
+            text += &format!(
+                "\n{owner} owns all budgets. Their token is in {0}:\n\n  export BURSAR_TOKEN_FILE={0}\n",
+                file.display()
+            );
+        }
+        (Some(secret), None) => {
+            text += &format!(
+                "\n{owner} owns all budgets. This token is shown once; only its hash is kept:\n\n  export BURSAR_TOKEN={secret}\n\nTry, in another terminal:\n\n  bursar run --gpus 1 --min-runtime 1m --follow -- sh -c 'echo hello; sleep 5'\n  bursar queue\n"
+            );
+        }
+        (None, _) => {}
+    }
+    shown::say(&text);
+    if let Some(file) = args.config.clone() {
+        let reload = Reload { file, config, filter, reload_filter, control: site.control() };
+        site.runtime().spawn(reload.at_every_hangup());
+    }
+    site.serve(stopped(args.config.is_none())).map_err(Failure::Fault)
+}
+
+fn introduction(site: &Up) -> String {
     let mut text = format!("bursar is up at http://{}\n", site.address);
     for host in &site.hosts {
         text += &format!("  host {host}\n");
@@ -35,58 +63,224 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
     for note in &site.notes {
         text += &format!("  note: {note}\n");
     }
-    if let Some(secret) = &site.first_secret {
-        text += &format!(
-            "\n{owner} owns all budgets. This token is shown once; only its hash is kept:\n\n  export BURSAR_TOKEN={secret}\n\nTry, in another terminal:\n\n  bursar run --gpus 1 --min-runtime 1m --follow -- sh -c 'echo hello; sleep 5'\n  bursar queue\n"
-        );
-    }
-    shown::say(&text);
-    site.serve(stopped()).map_err(Failure::Fault)
+    text
 }
 
-fn data_folder(args: &UpArgs) -> Result<PathBuf, Failure> {
+/// Flags win over the file, the file over defaults.
+fn options(args: &UpArgs, config: &Config) -> Result<UpOptions, Failure> {
+    let owner = owner(args, config.owner.as_deref());
+    let data = data_folder(args.data.as_ref().or(config.data.as_ref()))?;
+    let as_user = rustix::process::geteuid().is_root();
+    let work = args.work.as_ref().or(config.work.as_ref());
+    let work = match work {
+        Some(work) => std::path::absolute(work).map_err(Failure::fault)?,
+        None if as_user => {
+            // Work of others could not get into the data folder, which is closed to all but root.
+            let mut name = data.file_name().unwrap_or_default().to_owned();
+            name.push("-work");
+            data.with_file_name(name)
+        }
+        None => data.clone(),
+    };
+    let budgets = match args.budgets.as_ref().or(config.budgets.as_ref()) {
+        Some(file) => read_budgets(file, &owner)?,
+        None => one_budget(&owner),
+    };
+    Ok(UpOptions {
+        data,
+        work,
+        limits: bursar_server::limits::Limits::default(),
+        as_user,
+        listen: args.listen.or(config.listen).unwrap_or(DEFAULT_LISTEN),
+        virtual_gpus: args.virtual_gpus.or(config.virtual_gpus).unwrap_or(0),
+        always_virtual: false,
+        virtual_hosts: args.virtual_hosts.or(config.virtual_hosts).unwrap_or(1),
+        settings: config.settings(),
+        rotation: config.rotation(),
+        owner,
+        name: config.name.clone().unwrap_or_else(|| "lab".into()),
+        budgets,
+        shim: shim()?,
+    })
+}
+
+/// Who owns a new site: who was named, else who is here.
+pub(crate) fn owner(args: &UpArgs, configured: Option<&str>) -> String {
+    let named = args.owner.as_deref().or(configured).map(str::to_owned);
+    let owner = named.or_else(|| std::env::var("USER").ok());
+    owner.filter(|owner| !owner.is_empty()).unwrap_or_else(|| "root".into())
+}
+
+/// This program.
+pub(crate) fn program() -> Result<String, Failure> {
+    let program = std::env::current_exe().map_err(Failure::fault)?;
+    let program = program.to_str().ok_or_else(|| Failure::fault("its own path is no text"))?;
+    Ok(program.to_owned())
+}
+
+/// The command line that supervises an attempt.
+pub(crate) fn shim() -> Result<Vec<String>, Failure> {
+    Ok(vec![program()?, SHIM.to_owned()])
+}
+
+/// The folder that was named, else the usual one.
+pub(crate) fn data_folder(named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
     let default = || {
         let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
         let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
         data.or(home).map(|folder| folder.join("bursar"))
     };
-    let found = args.data.clone().or_else(default);
+    let found = named.cloned().or_else(default);
     let found = found.ok_or_else(|| Failure::input("--data: where? HOME is not set"))?;
     std::path::absolute(&found).map_err(Failure::fault)
 }
 
-fn budgets(args: &UpArgs, owner: &str) -> Result<BTreeMap<String, BudgetDoc>, Failure> {
-    let Some(file) = &args.budgets else {
-        let whole = BudgetDoc {
-            share: bursar_site::budgets::Share(1_000_000),
-            members: vec![owner.to_owned()],
-            ..BudgetDoc::default()
-        };
-        return Ok(BTreeMap::from([("main".to_owned(), whole)]));
+fn one_budget(owner: &str) -> BTreeMap<String, BudgetDoc> {
+    let whole = BudgetDoc {
+        share: bursar_site::budgets::Share(1_000_000),
+        members: vec![owner.to_owned()],
+        ..BudgetDoc::default()
     };
+    BTreeMap::from([("main".to_owned(), whole)])
+}
+
+/// Reads the first budgets. What is wrong is said before anything is created.
+pub(crate) fn read_budgets(
+    file: &Path,
+    owner: &str,
+) -> Result<BTreeMap<String, BudgetDoc>, Failure> {
     let name = file.display();
     let text = std::fs::read_to_string(file).map_err(|e| Failure::input(format!("{name}: {e}")))?;
     let tree = crate::live::read_tree(&text).map_err(|e| Failure::input(format!("{name}: {e}")))?;
-    // What is wrong is said before anything is created.
     bursar_site::Budgets::new(1, tree.clone(), vec![owner.to_owned()])
         .map_err(|refused| Failure::input(format!("{name}: {refused}")))?;
     Ok(tree)
 }
 
-fn logs(args: &UpArgs) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("BURSAR_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Somebody set one up before: then theirs is used.
-    let _ = if args.log_json { logs.json().try_init() } else { logs.try_init() };
+/// Writes a secret that only its owner may read.
+pub(crate) fn write_secret(file: &Path, secret: &str) -> Result<(), Failure> {
+    use std::io::Write as _;
+    let cannot = |error: std::io::Error| cannot_write(file, &error);
+    let mut made = secret_beside(file)?;
+    writeln!(made, "{secret}").and_then(|()| made.as_file().sync_all()).map_err(cannot)?;
+    made.persist(file).map_err(|error| cannot(error.error))?;
+    Ok(())
 }
 
-async fn stopped() {
+/// What becomes the file of a secret: for its owner alone from the beginning, wherever it lies.
+fn secret_beside(file: &Path) -> Result<tempfile::NamedTempFile, Failure> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let made = std::fs::create_dir_all(folder)
+        .and_then(|()| tempfile::Builder::new().prefix(".bursar-").tempfile_in(folder));
+    made.map_err(|error| cannot_write(file, &error))
+}
+
+fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::input(format!("cannot write {}: {error}", file.display()))
+}
+
+/// What the daemon's log shows: by the variable BURSAR_LOG, else as configured.
+#[derive(Debug)]
+pub(crate) struct LogFilter {
+    text: String,
+    is_by_variable: bool,
+}
+
+impl LogFilter {
+    pub(crate) fn of(configured: Option<&str>, default: &str) -> Self {
+        match std::env::var("BURSAR_LOG") {
+            Ok(text) if !text.is_empty() => Self { text, is_by_variable: true },
+            _ => Self { text: configured.unwrap_or(default).to_owned(), is_by_variable: false },
+        }
+    }
+
+    fn read(&self) -> EnvFilter {
+        EnvFilter::try_new(&self.text).unwrap_or_else(|_| EnvFilter::new("info"))
+    }
+}
+
+type ReloadFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+
+/// Begins to log, and gives the way to change what is shown.
+pub(crate) fn logs(filter: &LogFilter, json: bool) -> ReloadFilter {
+    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    // If somebody set one up before, theirs is used.
+    if json {
+        let logs = logs.json().with_env_filter(filter.read()).with_filter_reloading();
+        let handle = logs.reload_handle();
+        let _ = logs.try_init();
+        Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
+    } else {
+        let logs = logs.with_env_filter(filter.read()).with_filter_reloading();
+        let handle = logs.reload_handle();
+        let _ = logs.try_init();
+        Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
+    }
+}
+
+/// Until somebody asks for the end: Ctrl-C, SIGTERM, and where nothing is to be read again, SIGHUP.
+pub(crate) async fn stopped(hangup_stops: bool) {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut term) = signal(SignalKind::terminate()) else { return };
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = term.recv() => {}
+        _ = hangup.recv(), if hangup_stops => {}
     }
     tracing::info!("stopping; what runs, runs on");
+}
+
+/// What is needed to read the configuration again.
+struct Reload {
+    file: PathBuf,
+    /// As it is in force.
+    config: Config,
+    filter: LogFilter,
+    reload_filter: ReloadFilter,
+    control: Control,
+}
+
+impl Reload {
+    async fn at_every_hangup(mut self) {
+        use tokio::signal::unix::{SignalKind, signal};
+        let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+        while hangup.recv().await.is_some() {
+            self.again().await;
+        }
+    }
+
+    /// Applies what can be, and says of the rest what to do.
+    async fn again(&mut self) {
+        let new = match Config::read(&self.file) {
+            Ok(new) => new,
+            Err(failure) => {
+                tracing::error!("{failure}; nothing was changed");
+                return;
+            }
+        };
+        for told in self.config.not_reloaded(&new) {
+            tracing::warn!("{told}");
+        }
+        match self.control.reload(new.settings(), new.rotation()).await {
+            Ok(told) => told.iter().for_each(|told| tracing::warn!("{told}")),
+            Err(error) => tracing::error!("{error}; the settings are as they were"),
+        }
+        if self.filter.is_by_variable {
+            if new.log.filter != self.config.log.filter {
+                tracing::warn!("log.filter: BURSAR_LOG is set and wins; start without it");
+            }
+        } else {
+            self.filter = LogFilter::of(new.log.filter.as_deref(), "info");
+            if let Err(error) = (self.reload_filter)(self.filter.read()) {
+                tracing::error!("log.filter: {error}");
+            }
+        }
+        // What only counts at a start is compared with what was in force then.
+        self.config.settings = new.settings;
+        self.config.workload_logs = new.workload_logs;
+        self.config.log.filter = new.log.filter;
+        tracing::info!("{} was read again", self.file.display());
+    }
 }

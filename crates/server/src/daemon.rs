@@ -38,6 +38,8 @@ pub struct StartOptions {
     pub as_user: bool,
     /// After how many records a snapshot is taken, so that a restart folds no more than these.
     pub snapshot_every: u64,
+    /// What the secrets are made with by which attempts report; none if there is nowhere to report to.
+    pub report_key: Option<crate::report::ReportKey>,
 }
 
 /// A live site with its journal, engine and clock. One thread drives it.
@@ -135,6 +137,11 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     /// The journal, for backups and exports.
     pub const fn journal(&self) -> &J {
         &self.journal
+    }
+
+    /// How attempts that start from now on are started.
+    pub const fn options_mut(&mut self) -> &mut StartOptions {
+        &mut self.options
     }
 
     /// Gives journal and engine back, as if the process ended here.

@@ -2,7 +2,7 @@
 
 use bursar_site::record::RECORD_VERSION;
 use bursar_site::{Body, Record};
-use bursar_store::{NewRecord, Store};
+use bursar_store::{NewRecord, Records, Store};
 
 /// Why a journal could not take or give records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,23 +94,31 @@ impl Journal for Store {
         from: u64,
         take: &mut dyn FnMut(Record) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
-        for stored in self.read_from(from) {
-            let stored = stored.map_err(failed)?;
-            if stored.version > RECORD_VERSION {
-                return Err(JournalError(format!(
-                    "record {} ({}) is of version {}, this binary knows up to {RECORD_VERSION}: use a newer one",
-                    stored.seq, stored.kind, stored.version
-                )));
-            }
-            let written: Written = serde_json::from_str(&stored.body)
-                .map_err(|error| JournalError(format!("record {}: {error}", stored.seq)))?;
-            take(Record {
-                seq: stored.seq,
-                at_ms: stored.at_ms,
-                actor: written.actor,
-                body: written.body,
-            })?;
-        }
-        Ok(())
+        read_all(self.read_from(from), take)
     }
+}
+
+/// Reads records and gives each to `take`.
+pub(crate) fn read_all(
+    records: Records<'_>,
+    take: &mut dyn FnMut(Record) -> Result<(), JournalError>,
+) -> Result<(), JournalError> {
+    for stored in records {
+        let stored = stored.map_err(failed)?;
+        if stored.version > RECORD_VERSION {
+            return Err(JournalError(format!(
+                "record {} ({}) is of version {}, this binary knows up to {RECORD_VERSION}: use a newer one",
+                stored.seq, stored.kind, stored.version
+            )));
+        }
+        let written: Written = serde_json::from_str(&stored.body)
+            .map_err(|error| JournalError(format!("record {}: {error}", stored.seq)))?;
+        take(Record {
+            seq: stored.seq,
+            at_ms: stored.at_ms,
+            actor: written.actor,
+            body: written.body,
+        })?;
+    }
+    Ok(())
 }

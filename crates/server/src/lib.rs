@@ -9,13 +9,17 @@ pub mod clock;
 pub mod daemon;
 pub mod driver;
 pub mod events;
+pub mod export;
+pub mod history;
 pub mod journal;
 pub mod limits;
 pub mod metrics;
 pub mod plain;
 mod reconcile;
+pub mod report;
 #[cfg(target_os = "linux")]
 pub mod serve;
+pub mod settings;
 #[cfg(target_os = "linux")]
 pub mod up;
 pub mod watch;

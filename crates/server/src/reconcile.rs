@@ -183,6 +183,10 @@ fn start_order(
         env.insert("BURSAR_ARRAY".into(), element.array.to_string());
         env.insert("BURSAR_ARRAY_INDEX".into(), element.index.to_string());
     }
+    if let Some(report) = &options.report_key {
+        let token = report.token(key.workload(), key.attempt());
+        env.insert(crate::report::TOKEN_VARIABLE.to_owned(), token);
+    }
     StartOrder {
         key,
         command: declared.command.clone(),

@@ -3,18 +3,22 @@
 use crate::api::{LocalDaemon, Shared, new_secret, router};
 use crate::clock::{SystemClock, wall_ms};
 use crate::daemon::{Daemon, StartOptions};
-use crate::driver::Driver;
+use crate::driver::{Driver, Handle};
 use crate::events::Hub;
 use crate::limits::{Limiter, Limits};
 use crate::metrics::Metrics;
+use crate::report::{self, ReportKey};
+use crate::settings::SettingsWanted;
 use crate::watch::{Measured, Watch};
 use bursar_engine::{Engine as _, GpuSource, LocalEngine, LocalOptions};
 use bursar_site::record::{BudgetsChanged, Created, HostDoc, SettingsDoc};
 use bursar_site::{Body, BudgetDoc};
 use bursar_store::{Check, Store};
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// So many records fold in half a second; a snapshot of many workloads takes as long (docs/benchmarks.md).
@@ -23,12 +27,25 @@ const SNAPSHOT_EVERY: u64 = 100_000;
 /// What `bursar up` was asked for.
 #[derive(Clone, Debug)]
 pub struct UpOptions {
-    /// Where everything is kept.
+    /// Where everything is kept that is nobody else's business. Closed to other users.
     pub data: PathBuf,
+    /// Where that is kept what work has to reach: checkpoints, the socket. `data` itself, unless work runs as
+    /// other users.
+    pub work: PathBuf,
+    /// Whether work runs as the user who submitted it; only root can.
+    pub as_user: bool,
     /// Where the API listens.
     pub listen: SocketAddr,
     /// GPUs to pretend where there are none.
     pub virtual_gpus: u32,
+    /// Whether to pretend them even if there are others.
+    pub always_virtual: bool,
+    /// Over how many hosts these are spread.
+    pub virtual_hosts: u32,
+    /// What is said about settings.
+    pub settings: SettingsWanted,
+    /// How logs of work are rotated.
+    pub rotation: Rotation,
     /// The first owner of the root; only asked when the site is created.
     pub owner: String,
     /// The name of the site; only asked when it is created.
@@ -41,10 +58,29 @@ pub struct UpOptions {
     pub limits: Limits,
 }
 
+/// Longer paths the system takes for no socket.
+const SOCKET_BYTES_MAX: usize = 108;
+
+/// How logs of work are rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotation {
+    /// How long a log may become before it is followed by another, in bytes.
+    pub bytes_max: u64,
+    /// How many are kept.
+    pub files_max: u32,
+}
+
+impl Default for Rotation {
+    fn default() -> Self {
+        Self { bytes_max: 64 * 1024 * 1024, files_max: 4 }
+    }
+}
+
 /// A site that is up.
 pub struct Up {
     driver: Driver<LocalDaemon>,
     shared: Shared,
+    reports: Option<(tokio::net::UnixListener, axum::Router)>,
     listener: tokio::net::TcpListener,
     runtime: tokio::runtime::Runtime,
     /// The secret of the owner's first token: shown once, kept only as a hash.
@@ -68,10 +104,19 @@ fn text(error: impl std::fmt::Display) -> String {
 pub fn up(options: UpOptions) -> Result<Up, String> {
     let store = Store::open_or_create(&options.data, Check::Tail).map_err(text)?;
     let mut local = LocalOptions::new(options.shim.clone());
-    local.gpus = GpuSource::Detected { virtual_if_none: options.virtual_gpus };
-    let checkpoints = options.data.join("checkpoints");
-    std::fs::create_dir_all(&checkpoints).map_err(text)?;
+    local.gpus = match options.virtual_gpus {
+        count if options.always_virtual => GpuSource::Virtual { count },
+        count => GpuSource::Detected { virtual_if_none: count },
+    };
+    local.virtual_hosts = options.virtual_hosts;
+    let checkpoints = options.work.join("checkpoints");
+    make_reachable(&options).map_err(|error| format!("{}: {error}", options.work.display()))?;
     local.checkpoint_root = Some(checkpoints.clone());
+    let socket = options.work.join("socket");
+    let is_short = socket.as_os_str().len() < SOCKET_BYTES_MAX;
+    local.socket = is_short.then(|| socket.clone());
+    let report_key = ReportKey::open(&options.data)
+        .map_err(|error| format!("{}: {error}", options.data.display()))?;
     let mut engine = LocalEngine::open(&options.data.join("engine"), local).map_err(text)?;
     let found = engine.hosts().map_err(text)?;
     if found.iter().all(|host| host.gpus == 0) {
@@ -81,16 +126,28 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
     }
     let hosts: Vec<String> =
         found.iter().map(|host| format!("{}: {} x {}", host.name, host.gpus, host.model)).collect();
-    let (notes, logs) = (engine.notes().to_vec(), engine.logs());
+    let (mut notes, logs) = (engine.notes().to_vec(), engine.logs());
+    if !is_short {
+        notes.push(format!(
+            "work cannot report: the path {} has {SOCKET_BYTES_MAX} bytes or more, which no socket takes; use a shorter --data",
+            socket.display()
+        ));
+    }
+    // Said before a site is created with them; a site that is there knows its own.
+    let settings = options.settings.for_a_new_site(found.len());
+    if store.head().seq == 0 {
+        settings.clone()?;
+    }
     let first = {
         let (options, found) = (options.clone(), found.clone());
-        move || first_records(&options, &found)
+        move || first_records(&options, &found, settings.unwrap_or_default())
     };
     let start = StartOptions {
         checkpoint_root: checkpoints,
-        log_bytes_max: 64 * 1024 * 1024,
-        log_files_max: 4,
-        as_user: rustix::process::geteuid().is_root(),
+        log_bytes_max: options.rotation.bytes_max,
+        log_files_max: options.rotation.files_max,
+        as_user: options.as_user,
+        report_key: is_short.then(|| report_key.clone()),
         snapshot_every: SNAPSHOT_EVERY,
     };
     let data = options.data.clone();
@@ -102,6 +159,10 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
     let mut daemon =
         Daemon::open(journal, Box::new(engine) as _, clock, start, first).map_err(text)?;
     must_be_the_same(&daemon, &found)?;
+    if let Some(told) = options.settings.cannot_change(&daemon.site().created.settings).first() {
+        return Err(told.clone());
+    }
+    change_settings(&mut daemon, &options.settings)?;
     let first_secret = first_token(&mut daemon)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -112,21 +173,48 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
         .block_on(tokio::net::TcpListener::bind(options.listen))
         .map_err(|error| format!("cannot listen on {}: {error}; try --listen", options.listen))?;
     let address = listener.local_addr().map_err(text)?;
+    let reports = {
+        let _runtime = runtime.enter();
+        let listen = || report::listen(&socket);
+        let listener = is_short.then(listen).transpose();
+        listener.map_err(|error| format!("{}: {error}", socket.display()))?
+    };
     let limiter = Limiter::by_process_clock(&options.limits);
     // Who follows from the first moment on misses nothing of it.
     watch.hub.look(&daemon);
     let driver = Driver::start(daemon, watch.clone()).map_err(text)?;
     let shared = Shared::new(driver.handle.clone(), logs, &watch, options.limits, limiter);
-    Ok(Up { driver, shared, listener, runtime, first_secret, address, hosts, notes })
+    let taken = report::router(driver.handle.clone(), report_key, shared.progress.clone());
+    let reports = reports.map(|socket| (socket, taken));
+    Ok(Up { driver, shared, reports, listener, runtime, first_secret, address, hosts, notes })
 }
 
 impl Up {
+    /// A way to change what can be changed while it is up.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        Control { daemon: self.driver.handle.clone() }
+    }
+
+    /// Where tasks beside the API can run, as long as it serves.
+    #[must_use]
+    pub fn runtime(&self) -> &tokio::runtime::Handle {
+        self.runtime.handle()
+    }
+
     /// Serves until `stop` is done. What runs, runs on; the next `up` finds it.
     ///
     /// # Errors
     /// If the listener fails.
     pub fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), String> {
-        let Self { driver, shared, listener, runtime, .. } = self;
+        let Self { driver, shared, reports, listener, runtime, .. } = self;
+        if let Some((socket, taken)) = reports {
+            runtime.spawn(async move {
+                if let Err(error) = axum::serve(socket, taken).await {
+                    tracing::error!(%error, "the socket for reports fails");
+                }
+            });
+        }
         runtime.block_on(async move {
             let (hub, limits) = (Arc::clone(&shared.hub), shared.limits);
             // Streams of events would never end by themselves.
@@ -142,11 +230,67 @@ impl Up {
     }
 }
 
-fn first_records(options: &UpOptions, found: &[bursar_engine::HostFacts]) -> Vec<Body> {
+/// Changes what can be changed while a site is up.
+#[derive(Clone)]
+pub struct Control {
+    daemon: Handle<LocalDaemon>,
+}
+
+impl Control {
+    /// Makes settings and rotation what is wanted, and gives what could not be changed, a line for each.
+    ///
+    /// # Errors
+    /// If the site refuses, or cannot write.
+    pub async fn reload(
+        &self,
+        settings: SettingsWanted,
+        rotation: Rotation,
+    ) -> Result<Vec<String>, String> {
+        let job = move |daemon: &mut LocalDaemon| {
+            let options = daemon.options_mut();
+            (options.log_bytes_max, options.log_files_max) =
+                (rotation.bytes_max, rotation.files_max);
+            change_settings(daemon, &settings)?;
+            Ok(settings.cannot_change(&daemon.site().created.settings))
+        };
+        self.daemon.with(job).await.map_err(text)?
+    }
+}
+
+/// Journals settings that are wanted otherwise and can be changed.
+fn change_settings(daemon: &mut LocalDaemon, wanted: &SettingsWanted) -> Result<(), String> {
+    let changed = daemon
+        .ask_for("config/file", |site| Ok((wanted.change(site)?.into_iter().collect(), ())))
+        .map_err(|error| format!("settings: {error}"))?;
+    if !changed.0.is_empty() {
+        tracing::info!("settings were changed as the configuration says");
+    }
+    Ok(())
+}
+
+/// Makes the folders that work has to reach. Others may pass through them, but not look around.
+fn make_reachable(options: &UpOptions) -> io::Result<()> {
+    let apart = options.work != options.data;
+    let make = |path: &Path, mode: u32| {
+        std::fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+        // Whatever the process's mask says.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    };
+    if apart {
+        make(&options.work, 0o711)?;
+    }
+    make(&options.work.join("checkpoints"), if apart { 0o711 } else { 0o700 })
+}
+
+fn first_records(
+    options: &UpOptions,
+    found: &[bursar_engine::HostFacts],
+    settings: SettingsDoc,
+) -> Vec<Body> {
     let created = Created {
         name: options.name.clone(),
         unix_ms: wall_ms(),
-        settings: SettingsDoc::default(),
+        settings,
         hosts: found
             .iter()
             .map(|host| HostDoc {
@@ -185,7 +329,7 @@ fn must_be_the_same(
     let known = known.iter().map(|h| format!("{} ({} x {})", h.name, h.gpus, h.model)).collect();
     let found = found.iter().map(|h| format!("{} ({} x {})", h.name, h.gpus, h.model)).collect();
     Err(format!(
-        "this site was created with {}, now there is {}: use another --data, or the same --virtual-gpus",
+        "this site was created with {}, now there is {}: use another --data, or the same --virtual-gpus and --virtual-hosts",
         list(known),
         list(found)
     ))

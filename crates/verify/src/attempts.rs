@@ -53,7 +53,7 @@ impl Replay<'_> {
         let spec = &self.scenario.workloads[workload as usize];
         let due = spec.submit_ms;
         self.may(index, at == due, || format!("refused, but due at {}", seconds(due)));
-        let may_be_placed = self.pools.open_to(spec).next().is_some();
+        let may_be_placed = self.pools.could_hold(spec);
         let may_be_declared = spec.min_runtime_ms <= self.scenario.settings.horizon_ms;
         let spot = self.spot_of(index);
         self.findings.check(Check::Refused, spot, !(may_be_placed && may_be_declared), || {

@@ -21,6 +21,8 @@ struct Pool {
     /// GPUs of each host.
     gpus: u32,
     hosts: usize,
+    /// The first of them.
+    first: u32,
 }
 
 /// What a request takes of the hosts of one pool.
@@ -35,9 +37,9 @@ pub(crate) enum Wants {
 impl Pools {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let (mut known, mut pools) = (BTreeMap::new(), Vec::<Pool>::new());
-        let of_host = scenario.hosts.iter().map(|host| {
+        let of_host = scenario.hosts.iter().zip(0..).map(|(host, first)| {
             let pool = *known.entry((host.model, host.gpus)).or_insert_with(|| {
-                pools.push(Pool { model: host.model, gpus: host.gpus, hosts: 0 });
+                pools.push(Pool { model: host.model, gpus: host.gpus, hosts: 0, first });
                 pools.len() - 1
             });
             pools[pool].hosts += 1;
@@ -73,6 +75,11 @@ impl Pools {
         let (hosts, rest) = ((spec.gpus / pool.gpus) as usize, spec.gpus % pool.gpus);
         let fits = !fits_one && hosts + usize::from(rest > 0) <= pool.hosts;
         fits.then_some(Wants::Gang { hosts, each: pool.gpus, rest })
+    }
+
+    /// Whether a request may be placed in any pool.
+    pub(crate) fn could_hold(&self, spec: &WorkloadSpec) -> bool {
+        self.pools.iter().any(|pool| self.wants(spec, pool.first).is_some())
     }
 
     /// Whether what these hosts offer, each named at most once, is enough for a request.

@@ -1,7 +1,6 @@
 //! The verbs that work with a live site.
 
 use clap::{Args, Subcommand, ValueHint};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Where the site is, and who asks.
@@ -10,47 +9,12 @@ pub(crate) struct Server {
     /// The site's address.
     #[arg(long, env = "BURSAR_URL", default_value = "http://127.0.0.1:7373", value_name = "URL")]
     pub(crate) url: String,
-    /// A file that holds the token; without it, the variable BURSAR_TOKEN.
+    /// A file that holds the token; without it the variable BURSAR_TOKEN, or ~/.config/bursar/token.
     #[arg(long, env = "BURSAR_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-const UP_HELP: &str = "\
-Examples:
-  bursar up                                  this machine's GPUs, data in ~/.local/share/bursar
-  bursar up --virtual-gpus 8                 no GPU needed: eight slots to try everything with
-  bursar up --data /srv/bursar --listen 127.0.0.1:8080 --budgets budgets.yaml
-
-The owner's token is printed once, when the site is created; the site keeps only its hash. Stopping it
-(Ctrl-C) leaves running work alone: the next `bursar up` finds it again.
-
-Exit codes: 0 stopped, 1 a fault on the way, 2 bad input.";
-
-/// What `up` takes.
-#[derive(Debug, Args)]
-#[command(after_help = UP_HELP)]
-pub(crate) struct UpArgs {
-    /// Where everything is kept.
-    #[arg(long, env = "BURSAR_DATA", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    pub(crate) data: Option<PathBuf>,
-    /// Where the API listens.
-    #[arg(long, default_value = "127.0.0.1:7373", value_name = "ADDRESS")]
-    pub(crate) listen: SocketAddr,
-    /// Pretend so many GPUs if the machine has none.
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    pub(crate) virtual_gpus: u32,
-    /// The first owner of all budgets, when the site is created; you unless given.
-    #[arg(long, value_name = "USER")]
-    pub(crate) owner: Option<String>,
-    /// The first budgets (YAML, as `bursar budget export` writes them), when the site is created.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) budgets: Option<PathBuf>,
-    /// Write the log as JSON lines.
-    #[arg(long)]
-    pub(crate) log_json: bool,
 }
 
 const SUBMIT_HELP: &str = "\
@@ -65,7 +29,7 @@ Exit codes: 0 accepted, 1 a fault on the way, 2 refused.";
 #[derive(Debug, Args)]
 #[command(after_help = SUBMIT_HELP)]
 pub(crate) struct SubmitArgs {
-    /// The workload (YAML; docs/workloads.md); `-` for standard input.
+    /// The workload (YAML; docs/daemon.md); `-` for standard input.
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     /// Only tell what would happen.
@@ -187,15 +151,19 @@ pub(crate) struct WaitArgs {
 /// What `report` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  bursar report --checkpoint              (inside a workload: its own)\n  bursar report --checkpoint --workload 17\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
+    after_help = "Examples:\n  bursar report --checkpoint                  (inside a workload, without a token)\n  bursar report --progress 'step 120 of 900'\n  bursar report --checkpoint --workload 17    (from elsewhere, with a token)\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
 )]
+#[group(id = "what", required = true, multiple = true, args = ["checkpoint", "progress"])]
 pub(crate) struct ReportArgs {
     /// A checkpoint was saved just now.
-    #[arg(long, required = true)]
+    #[arg(long)]
     pub(crate) checkpoint: bool,
-    /// Which workload.
-    #[arg(long, env = "BURSAR_WORKLOAD", value_name = "N")]
-    pub(crate) workload: u64,
+    /// How far it is, for `bursar show`. Only from inside.
+    #[arg(long, value_name = "TEXT", conflicts_with = "workload")]
+    pub(crate) progress: Option<String>,
+    /// Which workload, if this does not run inside it.
+    #[arg(long, value_name = "N")]
+    pub(crate) workload: Option<u64>,
     #[command(flatten)]
     pub(crate) server: Server,
 }

@@ -5,6 +5,7 @@
 
 mod compare;
 mod live;
+mod site;
 mod trace;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -13,7 +14,10 @@ use std::path::PathBuf;
 pub(crate) use compare::CompareArgs;
 pub(crate) use live::{
     AuditArgs, BudgetVerb, HostVerb, LogsArgs, QueueArgs, ReportArgs, RunArgs, Server, SubmitArgs,
-    UpArgs, WaitArgs, WorkloadArgs,
+    WaitArgs, WorkloadArgs,
+};
+pub(crate) use site::{
+    BackupArgs, CheckArgs, ConfigVerb, DemoTrainArgs, ExportVerb, RestoreArgs, TokenVerb, UpArgs,
 };
 pub(crate) use trace::{ConvertArgs, DescribeArgs, ReadArgs, TraceVerb};
 
@@ -37,7 +41,7 @@ pub(crate) enum Verb {
     #[command(subcommand, after_help = EXIT_CODES)]
     Trace(TraceVerb),
     /// Bring a site up on this machine: journal, engine, API.
-    Up(UpArgs),
+    Up(Box<UpArgs>),
     /// Submit a workload from a file.
     Submit(SubmitArgs),
     /// Submit a command as a workload.
@@ -64,6 +68,24 @@ pub(crate) enum Verb {
     Host(HostVerb),
     /// List who asked for what.
     Audit(AuditArgs),
+    /// Make tokens, list them and make them void.
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Token(TokenVerb),
+    /// Write what a site knows for other verbs.
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Export(ExportVerb),
+    /// Copy a site's journal, while it is up or not.
+    Backup(BackupArgs),
+    /// Make a data folder from a backup.
+    Restore(RestoreArgs),
+    /// Check a site's journal, while it is up or not.
+    Check(CheckArgs),
+    /// Check configurations.
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Config(ConfigVerb),
+    /// Train nothing, as the demo's workloads do.
+    #[command(hide = true)]
+    DemoTrain(DemoTrainArgs),
     /// List the policies.
     Policies(PoliciesArgs),
     /// Print a completion script for a shell.
@@ -88,11 +110,18 @@ impl Verb {
             | Self::Report(_)
             | Self::Budget(_)
             | Self::Host(_)
-            | Self::Audit(_) => true,
+            | Self::Audit(_)
+            | Self::Token(_)
+            | Self::DemoTrain(_) => true,
             Self::Simulate(_)
             | Self::Explain(_)
             | Self::Verify(_)
             | Self::Trace(_)
+            | Self::Export(_)
+            | Self::Backup(_)
+            | Self::Restore(_)
+            | Self::Check(_)
+            | Self::Config(_)
             | Self::Policies(_)
             | Self::Completions(_)
             | Self::Man(_) => false,
@@ -319,6 +348,26 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_shows_examples() {
+        use clap::CommandFactory;
+        fn walk(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "{path}: says nothing about itself");
+            if command.has_subcommands() {
+                command.get_subcommands().for_each(|below| walk(below, &path));
+                return;
+            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{path}: no example");
+            let name = path.trim();
+            let shows = help.contains(name) || name.split(' ').count() == 1;
+            assert!(shows, "{path}: its example is another verb's");
+        }
+        let whole = Cli::command();
+        whole.get_subcommands().for_each(|verb| walk(verb, ""));
     }
 
     #[test]

@@ -98,7 +98,12 @@ impl Teller<'_> {
 
     fn head(&self) -> String {
         let spec = self.spec;
-        let mut parts = vec![format!("{} GPUs of {}", spec.gpus, one_line(self.budget()))];
+        let mut parts = vec![format!(
+            "{} GPU{} of {}",
+            spec.gpus,
+            if spec.gpus == 1 { "" } else { "s" },
+            one_line(self.budget())
+        )];
         parts.push(match spec.min_runtime_ms {
             0 => "unallocated by choice".to_owned(),
             min => format!("min_runtime {}", span(min)),

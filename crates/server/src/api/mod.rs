@@ -12,6 +12,7 @@ mod budgets;
 mod caller;
 mod document;
 mod events;
+mod export;
 mod health;
 mod hosts;
 mod layers;
@@ -55,6 +56,8 @@ pub struct Shared {
     pub hub: Arc<Hub>,
     /// What is measured.
     pub metrics: Arc<Metrics>,
+    /// What work said last about its progress.
+    pub progress: crate::report::Progress,
     /// What clients may take.
     pub limits: Limits,
     /// Who has asked for how much.
@@ -76,6 +79,7 @@ impl Shared {
         Self {
             daemon,
             logs: Arc::new(logs),
+            progress: crate::report::Progress::default(),
             hub: Arc::clone(&watch.hub),
             metrics: Arc::clone(&watch.metrics),
             limits,
@@ -107,6 +111,7 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(people::tokens, people::issue_token))
         .routes(routes!(people::revoke_token))
         .routes(routes!(audit::audit))
+        .routes(routes!(export::trace))
         .routes(routes!(events::events))
         .routes(routes!(document::openapi))
         .routes(routes!(metrics::metrics))

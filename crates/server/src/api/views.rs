@@ -53,6 +53,9 @@ pub(crate) struct WorkloadDetail {
     pub(crate) view: WorkloadView,
     pub(crate) declared: bursar_site::declare::Declared,
     pub(crate) history: Vec<AttemptView>,
+    /// What it said last about its progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) progress: Option<serde_json::Value>,
 }
 
 /// One attempt.
@@ -166,5 +169,6 @@ pub(crate) fn detail(site: &Site, work: &Work, unix: &dyn Fn(u64) -> u64) -> Wor
         view: workload(site, work, unix),
         declared: work.declared.clone(),
         history: work.attempts.iter().map(attempt).collect(),
+        progress: None,
     }
 }

@@ -189,11 +189,17 @@ pub(super) async fn list(caller: Caller, Query(query): Query<ListQuery>) -> Answ
     params(("number" = u64, Path, description = "The workload.", example = 17)),
     responses((status = 200, description = "Values of its environment are shown to its user only.", body = WorkloadDetail), Refusals)
 )]
-pub(super) async fn show(caller: Caller, Number(number): Number) -> Answer<WorkloadDetail> {
+pub(super) async fn show(
+    State(shared): State<Shared>,
+    caller: Caller,
+    Number(number): Number,
+) -> Answer<WorkloadDetail> {
+    let progress = shared.progress;
     caller
         .ask(move |daemon, token| {
             let work = daemon.site().visible(&token.user, number)?;
             let mut detail = views::detail(daemon.site(), work, &unix(daemon));
+            detail.progress = progress.of(work);
             if work.declared.user != token.user {
                 // Environments carry keys of other services: they are their user's only.
                 let values = detail.declared.env.values_mut();

@@ -71,6 +71,7 @@ POST /v1/tokens                       | own     | 401 401 401 403 200 200 200 20
 POST /v1/tokens                       | other   | 401 401 401 403 403 200 403 403 403 200
 POST /v1/tokens/{name}/revoke         | own     | 401 401 401 403 404 404 200 404 404 200
 POST /v1/tokens/{name}/revoke         | none    | 401 401 401 403 404 404 404 404 404 404
+GET /v1/export/trace                  | -       | 401 401 401 403 403 403 403 403 403 200
 GET /v1/audit                         | -       | 401 401 401 403 403 403 403 403 403 200
 ";
 

@@ -192,6 +192,7 @@ impl World {
         let options = StartOptions {
             checkpoint_root: data.join("checkpoints"),
             snapshot_every: 100,
+            report_key: None,
             log_bytes_max: 1,
             log_files_max: 1,
             as_user: false,

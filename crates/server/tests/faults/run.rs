@@ -71,6 +71,7 @@ fn open(world: &World) -> Result<Alive, Failure> {
         log_files_max: 1,
         as_user: false,
         snapshot_every: 15,
+        report_key: None,
     };
     Daemon::open(world.clone(), world.clone(), |_| Ok(world.clone()), options, first)
 }

@@ -1,0 +1,68 @@
+//! `GET /v1/export/trace`: the site's history for the simulator.
+
+use super::answer::{Answer, Json};
+use super::caller::Caller;
+use super::document::Refusals;
+use super::problem::Problem;
+use super::read::Query;
+use crate::daemon::Failure;
+use crate::export::History;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+/// In which form.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Form {
+    /// The workloads, as CSV.
+    #[default]
+    Csv,
+    /// All of it, as a scenario.
+    Scenario,
+}
+
+/// What to export.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ExportQuery {
+    /// The workloads as CSV, or all of it as a scenario.
+    #[serde(default)]
+    #[param(inline)]
+    form: Form,
+}
+
+/// A site's history.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(super) struct Exported {
+    /// The file.
+    text: String,
+    /// What of the history does not fit into it.
+    notes: Vec<String>,
+}
+
+/// The site's history for the simulator. Only for owners of the root: it tells of everybody.
+#[utoipa::path(
+    get, path = "/v1/export/trace", tag = "audit", params(ExportQuery),
+    responses((status = 200, description = "A file that `bursar simulate` takes.", body = Exported), Refusals)
+)]
+pub(super) async fn trace(caller: Caller, Query(query): Query<ExportQuery>) -> Answer<Exported> {
+    let read = caller.ask(|daemon, token| {
+        if !daemon.site().budgets.is_root_owner(&token.user) {
+            let detail = "only owners of the root may export the site's history";
+            return Err(Problem::forbidden(detail));
+        }
+        History::of(daemon.site(), daemon.journal()).map_err(|error| Failure::from(error).into())
+    });
+    let history = read.await?;
+    // Not on the daemon's thread: it may take a while.
+    let write = move || match query.form {
+        Form::Csv => history.csv(),
+        Form::Scenario => history.scenario(),
+    };
+    let written = tokio::task::spawn_blocking(write).await.map_err(|_| {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the daemon is stopping")
+    })?;
+    Ok(Json(Exported { text: written.text, notes: written.notes }))
+}

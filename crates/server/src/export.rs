@@ -1,0 +1,467 @@
+//! A site's history for the simulator: its workloads as a trace, or all of it as a scenario (docs/formats.md).
+//!
+//! What a workload needed is what it was seen to do: the time of all its attempts, less what was lost of them.
+//! Work that never ran has shown nothing and is left out; work that still runs has shown what it did so far.
+
+use crate::history;
+use crate::journal::{Journal, JournalError};
+use bursar_site::record::{HostDoc, SettingsDoc};
+use bursar_site::{Body, BudgetDoc, Ending, Record, Site, Stage, Work};
+use bursar_store::Reader;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// What is written, and what its reader should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The trace or scenario.
+    pub text: String,
+    /// What is not in it, a sentence for each.
+    pub notes: Vec<String>,
+}
+
+/// What of a site's journal a simulation can use.
+pub struct History {
+    name: String,
+    hosts: Vec<HostDoc>,
+    rates_milli: BTreeMap<String, u64>,
+    settings: SettingsDoc,
+    now_ms: u64,
+    /// Every tree that was in force, and from when on.
+    trees: Vec<(u64, BTreeMap<String, BudgetDoc>)>,
+    host_events: Vec<(u64, String, &'static str)>,
+    works: Vec<Work>,
+}
+
+impl History {
+    /// The history of a journal that is read apart.
+    ///
+    /// # Errors
+    /// If it cannot be read or folded.
+    pub fn read(reader: &Reader) -> Result<Self, JournalError> {
+        let site = history::fold(reader)?;
+        Self::gather(&site, |take| history::records(reader, take))
+    }
+
+    /// The history of a site and its journal.
+    ///
+    /// # Errors
+    /// If the journal cannot be read.
+    pub fn of(site: &Site, journal: &impl Journal) -> Result<Self, JournalError> {
+        Self::gather(site, |take| journal.read(1, take))
+    }
+
+    fn gather(
+        site: &Site,
+        read: impl FnOnce(
+            &mut dyn FnMut(Record) -> Result<(), JournalError>,
+        ) -> Result<(), JournalError>,
+    ) -> Result<Self, JournalError> {
+        let (mut trees, mut host_events) = (Vec::new(), Vec::new());
+        read(&mut |record| {
+            let at_ms = record.at_ms;
+            match record.body {
+                Body::BudgetsChanged(change) => trees.push((at_ms, change.budgets)),
+                Body::DrainStarted { host, .. } => host_events.push((at_ms, host, "drain")),
+                Body::HostDown { host, .. } => host_events.push((at_ms, host, "fail")),
+                Body::HostUp { host } => host_events.push((at_ms, host, "repair")),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let created = &site.created;
+        Ok(Self {
+            name: created.name.clone(),
+            hosts: created.hosts.clone(),
+            rates_milli: created.rates_milli.clone(),
+            settings: created.settings.clone(),
+            now_ms: site.now_ms(),
+            trees,
+            host_events,
+            works: site.works().cloned().collect(),
+        })
+    }
+
+    /// The workloads that ran, as our workload CSV.
+    #[must_use]
+    pub fn csv(&self) -> Written {
+        let mut text = String::from(
+            "id,submit,budget,gpus,runtime,user,min_runtime,resumable,rank,kind,gpu_model,checkpoint_interval,max_runtime,status\n",
+        );
+        let (mut idle, mut live) = (0, 0);
+        for work in &self.works {
+            let Some(runtime) = self.observed_ms(work) else {
+                idle += 1;
+                continue;
+            };
+            live += u64::from(!matches!(work.stage, Stage::Ended(_)));
+            let one = &work.declared;
+            let span = |ms: Option<u64>| ms.map(seconds).unwrap_or_default();
+            let fields = [
+                work.number.to_string(),
+                seconds(work.submitted_ms),
+                one.budget.clone(),
+                one.gpus.to_string(),
+                seconds(runtime),
+                one.user.clone(),
+                seconds(one.min_runtime_ms),
+                one.resumable.to_string(),
+                one.rank.to_string(),
+                kind(work).to_owned(),
+                one.gpu_model.clone().unwrap_or_default(),
+                span(one.checkpoint_interval_ms),
+                span(one.max_runtime_ms),
+                status(work).to_owned(),
+            ];
+            text += &fields.map(|field| cell(&field)).join(",");
+            text.push('\n');
+        }
+        Written { text, notes: notes(idle, live, 0) }
+    }
+
+    /// All of it, as a scenario.
+    #[must_use]
+    pub fn scenario(&self) -> Written {
+        let mut text = String::new();
+        let shares = Shares::of(&self.trees);
+        let (mut idle, mut live, mut divided) = (0, 0, 0);
+        let mut works = String::new();
+        for work in &self.works {
+            if shares.is_divided(&work.declared.budget) {
+                divided += 1;
+                continue;
+            }
+            let Some(runtime) = self.observed_ms(work) else {
+                idle += 1;
+                continue;
+            };
+            live += u64::from(!matches!(work.stage, Stage::Ended(_)));
+            works += &self.item(work, runtime);
+        }
+        let notes = notes(idle, live, divided);
+        for note in &notes {
+            let _ = writeln!(text, "# {note}");
+        }
+        let _ = writeln!(
+            text,
+            "about: {}",
+            quoted(&format!("what happened on the site {}", self.name))
+        );
+        text += "cluster:\n  hosts:\n";
+        for host in &self.hosts {
+            let domain = host.domain.as_ref();
+            let domain = domain.map_or(String::new(), |name| format!(", domain: {}", quoted(name)));
+            let _ = writeln!(
+                text,
+                "    - {{gpus: {}, model: {}, name: {}{domain}}}",
+                host.gpus,
+                quoted(&host.model),
+                quoted(&host.name)
+            );
+        }
+        if !self.rates_milli.is_empty() {
+            let rate = |(model, milli): (&String, &u64)| {
+                format!("{}: {}", quoted(model), thousandths(*milli))
+            };
+            let rates: Vec<String> = self.rates_milli.iter().map(rate).collect();
+            let _ = writeln!(text, "  rates: {{{}}}", rates.join(", "));
+        }
+        text += "budgets:\n";
+        shares.write_tree(&mut text);
+        let set = &self.settings;
+        let _ = write!(
+            text,
+            "settings:\n  lookback: {}\n  horizon: {}\n  grace: {}\n  margin: {}\n  reservations: {}\n  reservation_age: {}\n  debug_hosts: {}\n",
+            seconds(set.lookback_ms),
+            seconds(set.horizon_ms),
+            seconds(set.grace_ms),
+            millionths(set.margin_ppm),
+            set.reservations,
+            seconds(set.reservation_age_ms),
+            set.debug_hosts
+        );
+        if !self.host_events.is_empty() {
+            text += "hosts_events:\n";
+        }
+        for (at_ms, host, event) in &self.host_events {
+            let at = seconds(*at_ms);
+            let _ = writeln!(text, "  - {{at: {at}, host: {}, event: {event}}}", quoted(host));
+        }
+        shares.write_changes(&mut text);
+        if works.is_empty() {
+            text += "workloads: []\n";
+        } else {
+            text += "workloads:\n";
+            text += &works;
+        }
+        Written { text, notes }
+    }
+
+    fn item(&self, work: &Work, runtime_ms: u64) -> String {
+        let one = &work.declared;
+        let mut fields = vec![
+            format!("id: {}", quoted(&work.number.to_string())),
+            format!("submit: {}", seconds(work.submitted_ms)),
+            format!("budget: {}", quoted(&one.budget)),
+        ];
+        fields.extend(match one.shape {
+            Some((hosts, each)) => {
+                [format!("hosts: {hosts}"), format!("gpus_per_host: {each}")].to_vec()
+            }
+            None => vec![format!("gpus: {}", one.gpus)],
+        });
+        fields.extend([
+            format!("runtime: {}", seconds(runtime_ms)),
+            format!("min_runtime: {}", seconds(one.min_runtime_ms)),
+            format!("resumable: {}", one.resumable),
+            format!("rank: {}", one.rank),
+            format!("user: {}", quoted(&one.user)),
+            format!("kind: {}", kind(work)),
+            format!("status: {}", status(work)),
+        ]);
+        let spans = [
+            ("checkpoint_interval", one.checkpoint_interval_ms),
+            ("max_runtime", one.max_runtime_ms),
+        ];
+        for (key, ms) in spans {
+            fields.extend(ms.map(|ms| format!("{key}: {}", seconds(ms))));
+        }
+        if one.checkpoint_on_signal {
+            fields.push("checkpoint_on_signal: true".into());
+        }
+        if one.grace_ms < self.settings.grace_ms {
+            fields.push(format!("grace: {}", seconds(one.grace_ms)));
+        }
+        fields.extend(one.gpu_model.as_ref().map(|model| format!("gpu_model: {}", quoted(model))));
+        format!("  - {{{}}}\n", fields.join(", "))
+    }
+
+    /// How long it worked, less what was lost; none if it never ran.
+    fn observed_ms(&self, work: &Work) -> Option<u64> {
+        let mut worked = 0;
+        for attempt in &work.attempts {
+            let Some(started) = attempt.started_ms else { continue };
+            let ran = attempt.ended_ms.unwrap_or(self.now_ms).saturating_sub(started);
+            worked += ran.saturating_sub(attempt.lost_gpu_ms / attempt.gpus().max(1));
+        }
+        let ran = work.attempts.iter().any(|attempt| attempt.started_ms.is_some());
+        // A runtime of nothing is not taken; it ran for less than the clock shows.
+        ran.then_some(worked.max(1))
+    }
+}
+
+fn notes(idle: u64, live: u64, divided: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut add = |count: u64, what: &str| {
+        if count > 0 {
+            let plural = if count == 1 { "" } else { "s" };
+            notes.push(format!("{count} workload{plural} {what}"));
+        }
+    };
+    add(idle, "never ran and left out: what they need is not known");
+    add(live, "not ended yet: they have the runtime that was seen so far");
+    add(divided, "left out: their budget was divided later");
+    notes
+}
+
+fn kind(work: &Work) -> &'static str {
+    match work.declared.kind {
+        bursar_site::declare::Kind::Batch => "batch",
+        bursar_site::declare::Kind::Session => "session",
+    }
+}
+
+fn status(work: &Work) -> &'static str {
+    match work.stage {
+        Stage::Ended(Ending::Completed) | Stage::Waits | Stage::Live(_) => "completed",
+        Stage::Ended(Ending::Cancelled | Ending::Unreachable) => "cancelled",
+        Stage::Ended(Ending::Failed | Ending::Terminated | Ending::HostFailed) => "failed",
+    }
+}
+
+/// When a share became what, in millionths.
+type OverTime = Vec<(u64, u64)>;
+
+/// Shares over time of every budget that ever was.
+struct Shares<'a> {
+    /// By path: its share over time, and how it was last.
+    budgets: BTreeMap<String, (OverTime, &'a BudgetDoc)>,
+}
+
+impl<'a> Shares<'a> {
+    fn of(trees: &'a [(u64, BTreeMap<String, BudgetDoc>)]) -> Self {
+        let mut shares = Self { budgets: BTreeMap::new() };
+        for (at_ms, tree) in trees {
+            let mut there = BTreeMap::new();
+            flatten("", tree, &mut there);
+            for (path, doc) in &there {
+                let entry = shares.budgets.entry(path.clone());
+                let (over_time, last) = entry.or_insert_with(|| (Vec::new(), doc));
+                *last = doc;
+                note_share(over_time, *at_ms, doc.share.0);
+            }
+            for (path, (over_time, _)) in &mut shares.budgets {
+                // What is gone is owed nothing any more.
+                if !there.contains_key(path) {
+                    note_share(over_time, *at_ms, 0);
+                }
+            }
+        }
+        shares
+    }
+
+    /// Whether there ever was a budget below it.
+    fn is_divided(&self, path: &str) -> bool {
+        let below = format!("{path}/");
+        self.budgets.keys().any(|other| other.starts_with(&below))
+    }
+
+    fn write_tree(&self, text: &mut String) {
+        self.write_below("", 1, text);
+    }
+
+    fn write_below(&self, above: &str, depth: usize, text: &mut String) {
+        for (path, (over_time, doc)) in &self.budgets {
+            let name = match path.strip_prefix(above) {
+                Some(rest) if above.is_empty() => rest,
+                Some(rest) => rest.strip_prefix('/').unwrap_or_default(),
+                None => continue,
+            };
+            if name.is_empty() || name.contains('/') {
+                continue;
+            }
+            let indent = "  ".repeat(depth);
+            // One that came later had no share before.
+            let first = over_time.first().filter(|(at, _)| *at == 0).map_or(0, |(_, share)| *share);
+            let _ =
+                writeln!(text, "{indent}{}:\n{indent}  share: {}", quoted(name), millionths(first));
+            if !doc.members.is_empty() {
+                let members: Vec<String> = doc.members.iter().map(|one| quoted(one)).collect();
+                let _ = writeln!(text, "{indent}  members: [{}]", members.join(", "));
+            }
+            if let Some(limit) = doc.limit {
+                let _ = writeln!(text, "{indent}  limit: {}", limit.round());
+            }
+            if self.is_divided(path) {
+                let _ = writeln!(text, "{indent}  children:");
+                self.write_below(path, depth + 2, text);
+            }
+        }
+    }
+
+    fn write_changes(&self, text: &mut String) {
+        let mut changes: Vec<(u64, &str, u64)> = Vec::new();
+        for (path, (over_time, _)) in &self.budgets {
+            let later = over_time.iter().filter(|(at, _)| *at > 0);
+            changes.extend(later.map(|(at, share)| (*at, &**path, *share)));
+        }
+        changes.sort_unstable();
+        if !changes.is_empty() {
+            text.push_str("budget_changes:\n");
+        }
+        for (at, path, share) in changes {
+            let (at, path, share) = (seconds(at), quoted(path), millionths(share));
+            let _ = writeln!(text, "  - {{at: {at}, budget: {path}, share: {share}}}");
+        }
+    }
+}
+
+fn note_share(over_time: &mut OverTime, at_ms: u64, share: u64) {
+    match over_time.last_mut() {
+        Some((at, last)) if *at == at_ms => *last = share,
+        Some((_, last)) if *last == share => {}
+        _ => over_time.push((at_ms, share)),
+    }
+}
+
+fn flatten<'a>(
+    above: &str,
+    tree: &'a BTreeMap<String, BudgetDoc>,
+    into: &mut BTreeMap<String, &'a BudgetDoc>,
+) {
+    for (name, doc) in tree {
+        let path = if above.is_empty() { name.clone() } else { format!("{above}/{name}") };
+        flatten(&path, &doc.children, into);
+        into.insert(path, doc);
+    }
+}
+
+/// A decimal number of units, without zeros at its end.
+fn decimal(value: u64, per_unit: u64, digits: usize) -> String {
+    let (whole, rest) = (value / per_unit, value % per_unit);
+    if rest == 0 {
+        return whole.to_string();
+    }
+    format!("{whole}.{rest:0digits$}").trim_end_matches('0').to_owned()
+}
+
+fn seconds(ms: u64) -> String {
+    decimal(ms, 1_000, 3)
+}
+
+fn thousandths(milli: u64) -> String {
+    decimal(milli, 1_000, 3)
+}
+
+fn millionths(micro: u64) -> String {
+    decimal(micro, 1_000_000, 6)
+}
+
+/// Text in quotes, as YAML and JSON both read it.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn cell(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bursar_site::budgets::Share;
+
+    #[test]
+    fn numbers_are_exact() {
+        assert_eq!(
+            (seconds(1_234_567), seconds(1_500), seconds(60_000)),
+            ("1234.567".into(), "1.5".into(), "60".into())
+        );
+        assert_eq!((millionths(50_000), millionths(1)), ("0.05".into(), "0.000001".into()));
+        assert_eq!(cell("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+
+    #[test]
+    fn budgets_that_come_and_go_are_shares_over_time() {
+        let leaf =
+            |share: u64| BudgetDoc { share: Share(share * 1_000_000), ..BudgetDoc::default() };
+        let tree = |entries: &[(&str, BudgetDoc)]| {
+            entries.iter().map(|(name, doc)| ((*name).to_owned(), doc.clone())).collect()
+        };
+        let divided = BudgetDoc { children: tree(&[("x", leaf(2)), ("y", leaf(1))]), ..leaf(3) };
+        let trees = vec![
+            (0, tree(&[("a", leaf(1)), ("b", leaf(1))])),
+            (5_000, tree(&[("a", leaf(2)), ("c", divided.clone())])),
+            (7_000, tree(&[("a", leaf(2)), ("c", divided)])),
+        ];
+        let shares = Shares::of(&trees);
+        assert!(shares.is_divided("c") && !shares.is_divided("a"));
+        let (mut told, mut changes) = (String::new(), String::new());
+        shares.write_tree(&mut told);
+        shares.write_changes(&mut changes);
+        assert!(
+            told.contains(
+                "  \"c\":\n    share: 0\n    children:\n      \"x\":\n        share: 0\n"
+            ),
+            "{told}"
+        );
+        assert_eq!(
+            changes,
+            "budget_changes:\n  - {at: 5, budget: \"a\", share: 2}\n  - {at: 5, budget: \"b\", share: 0}\n  - {at: 5, budget: \"c\", share: 3}\n  - {at: 5, budget: \"c/x\", share: 2}\n  - {at: 5, budget: \"c/y\", share: 1}\n"
+        );
+    }
+}
