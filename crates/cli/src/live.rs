@@ -1,14 +1,13 @@
 //! The verbs that work with a live site.
 
 use crate::args::{
-    AuditArgs, BudgetVerb, HostVerb, LogsArgs, QueueArgs, ReportArgs, RunArgs, Server, SubmitArgs,
+    AuditArgs, CancelArgs, HostVerb, LogsArgs, QueueArgs, ReportArgs, RunArgs, Server, SubmitArgs,
     WaitArgs, WorkloadArgs,
 };
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::shown::{note, say};
 use crate::socket::Reporter;
-use bursar_site::BudgetDoc;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -30,7 +29,7 @@ pub(crate) fn words(value: &Value) -> String {
 }
 
 /// GPU-hours with two decimals.
-fn gpu_hours(ms: &Value) -> String {
+pub(crate) fn gpu_hours(ms: &Value) -> String {
     format!("{:.2}", ms.as_f64().unwrap_or(0.0) / 3_600_000.0)
 }
 
@@ -57,8 +56,16 @@ pub(crate) fn when(unix_ms: &Value) -> String {
 
 fn accepted_text(answer: &Value) -> String {
     let mut text = String::new();
-    if let Some(number) = answer["workload"].as_u64() {
-        text += &format!("workload {number} accepted\n");
+    let count = answer["count"].as_u64().unwrap_or(1);
+    match answer["workload"].as_u64() {
+        Some(number) if count > 1 => {
+            text += &format!(
+                "array {number} accepted: {count} workloads, {number} to {}\n",
+                number + count - 1
+            );
+        }
+        Some(number) => text += &format!("workload {number} accepted\n"),
+        None => {}
     }
     for line in answer["defaults"].as_array().into_iter().flatten() {
         text += &format!("  default: {}\n", words(line));
@@ -68,6 +75,10 @@ fn accepted_text(answer: &Value) -> String {
     }
     let hours = gpu_hours(&answer["contract_gpu_ms"]);
     text += &format!("  its contract commits {hours} GPU-hours of its budget\n");
+    if let Some(held) = answer["held"].as_str() {
+        text += &format!("  it is held until `bursar release`: {held}\n");
+        return text;
+    }
     text += &match (&answer["would_start"]["at_once"], answer["would_start"]["in_ms"].as_u64()) {
         (Value::Bool(true), _) => "  it starts at once\n".to_owned(),
         (_, Some(ms)) => format!("  it starts within {}, as things stand\n", span(ms)),
@@ -78,7 +89,7 @@ fn accepted_text(answer: &Value) -> String {
     text
 }
 
-fn read_input(path: &std::path::Path) -> Result<String, Failure> {
+pub(crate) fn read_input(path: &std::path::Path) -> Result<String, Failure> {
     let name = path.display();
     let mut text = String::new();
     let read = if path.as_os_str() == "-" {
@@ -96,8 +107,8 @@ pub(crate) fn submit(args: &SubmitArgs) -> Result<(), Failure> {
     bursar_site::declare::read_workload(&text)
         .map_err(|refused| Failure::input(format!("{}: {refused}", args.file.display())))?;
     let client = Client::new(&args.server)?;
-    let path = if args.dry_run { "/v1/workloads?dry_run=true" } else { "/v1/workloads" };
-    let answer = client.post(path, args.key.as_deref(), &text)?;
+    let path = format!("/v1/workloads?dry_run={}&hold={}", args.dry_run, args.hold);
+    let answer = client.post(&path, args.key.as_deref(), &text)?;
     print(&args.server, &answer, accepted_text);
     Ok(())
 }
@@ -124,6 +135,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         if let Some(given) = given {
             workload[key] = json!(given);
         }
+    }
+    if let Some(array) = &args.array {
+        workload["array"] = json!(array);
     }
     let path = if args.dry_run { "/v1/workloads?dry_run=true" } else { "/v1/workloads" };
     let answer = client.post(path, None, &json!({ "workload": workload }).to_string())?;
@@ -222,7 +236,12 @@ fn why_text(why: &Value) -> String {
         Some(_) => format!("; it starts {} at the latest", when(&why["starts_by_unix_ms"])),
         None => String::new(),
     };
-    format!("{} (rule {}){promise}", words(&why["text"]), why["rule"])
+    // Before it is in the queue, no rule has a part in it.
+    let rule = match why["rule"].as_u64() {
+        Some(0) | None => String::new(),
+        Some(rule) => format!(" (rule {rule})"),
+    };
+    format!("{}{rule}{promise}", words(&why["text"]))
 }
 
 fn detail(server: &Server, number: u64) -> Result<Value, Failure> {
@@ -315,11 +334,6 @@ pub(crate) fn why(args: &WorkloadArgs) -> Result<(), Failure> {
         }
         let last = work["history"].as_array().and_then(|history| history.last());
         match (work["state"].as_str(), last) {
-            (Some("waiting"), _) => {
-                let after = work["declared"]["after"].as_array().into_iter().flatten();
-                let numbers: Vec<String> = after.map(|one| one["workload"].to_string()).collect();
-                format!("it waits for workload {} to end\n", numbers.join(", "))
-            }
             (_, Some(attempt)) => attempt_text(attempt),
             (Some(state), None) => format!("it is {state} and had no attempt\n"),
             (None, None) => "nothing is known of it\n".into(),
@@ -380,10 +394,34 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<(), Failure> {
     }
 }
 
-pub(crate) fn cancel(args: &WorkloadArgs) -> Result<(), Failure> {
-    let client = Client::new(&args.server)?;
-    let answer = client.post(&format!("/v1/workloads/{}/cancel", args.workload), None, "")?;
-    print(&args.server, &answer, |_| format!("workload {} is being cancelled\n", args.workload));
+pub(crate) fn cancel(args: &CancelArgs) -> Result<(), Failure> {
+    let query = if args.array { "?array=true" } else { "" };
+    let what = if args.array { "the array of workload" } else { "workload" };
+    act(&args.server, args.workload, &format!("cancel{query}"), |number| {
+        format!("{what} {number} is being cancelled\n")
+    })
+}
+
+pub(crate) fn requeue(args: &WorkloadArgs) -> Result<(), Failure> {
+    act(&args.server, args.workload, "requeue", |number| {
+        format!("workload {number} waits again, or will when it has saved and left\n")
+    })
+}
+
+pub(crate) fn release(args: &WorkloadArgs) -> Result<(), Failure> {
+    act(&args.server, args.workload, "release", |number| {
+        format!("workload {number} is no longer held\n")
+    })
+}
+
+fn act(
+    server: &Server,
+    number: u64,
+    what: &str,
+    text: impl FnOnce(u64) -> String,
+) -> Result<(), Failure> {
+    let answer = Client::new(server)?.post(&format!("/v1/workloads/{number}/{what}"), None, "")?;
+    print(server, &answer, |_| text(number));
     Ok(())
 }
 
@@ -440,79 +478,6 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
 }
 
 /// A tree of budgets as people write it.
-pub(crate) fn read_tree(text: &str) -> Result<BTreeMap<String, BudgetDoc>, String> {
-    serde_saphyr::from_str(text).map_err(|error| {
-        let text = error.to_string();
-        text.lines().next().unwrap_or("it cannot be read").to_owned()
-    })
-}
-
-pub(crate) fn budget(verb: &BudgetVerb) -> Result<(), Failure> {
-    match verb {
-        BudgetVerb::Show { server } => {
-            let answer = Client::new(server)?.get("/v1/budgets", &[])?;
-            print(server, &answer, budgets_text);
-        }
-        BudgetVerb::Export { server } => {
-            let answer = Client::new(server)?.get("/v1/budgets", &[])?;
-            if answer["tree"].is_null() {
-                return Err(Failure::input("only owners of the root may export the whole tree"));
-            }
-            let tree: BTreeMap<String, BudgetDoc> =
-                serde_json::from_value(answer["tree"].clone()).map_err(Failure::fault)?;
-            let text = serde_saphyr::to_string(&tree).map_err(Failure::fault)?;
-            say(&text);
-        }
-        BudgetVerb::Import { file, reason, server } => {
-            let text = read_input(file)?;
-            let tree = read_tree(&text)
-                .map_err(|error| Failure::input(format!("{}: {error}", file.display())))?;
-            let client = Client::new(server)?;
-            let base = client.get("/v1/budgets", &[])?["version"].clone();
-            let body = json!({ "base": base, "reason": reason, "budgets": tree });
-            let answer = client.put("/v1/budgets", &body.to_string())?;
-            print(server, &answer, |answer| {
-                format!("the budgets are at version {} now\n", answer["version"])
-            });
-        }
-    }
-    Ok(())
-}
-
-fn budgets_text(answer: &Value) -> String {
-    let row = |budget: &Value| {
-        let path = match budget["path"].as_str() {
-            Some("") | None => "(all)".to_owned(),
-            Some(path) => path.to_owned(),
-        };
-        vec![
-            path,
-            budget["share"].to_string(),
-            format!("{:.1} %", budget["fraction"].as_f64().unwrap_or(0.0) * 100.0),
-            words(&budget["usage_ratio"]),
-            gpu_hours(&budget["charged_gpu_ms"]),
-            gpu_hours(&budget["protected_gpu_ms"]),
-            gpu_hours(&budget["allocated_gpu_ms"]),
-            budget["running_gpus"].to_string(),
-            budget["waiting"].to_string(),
-        ]
-    };
-    let rows = answer["budgets"].as_array().into_iter().flatten().map(row).collect();
-    let head = [
-        "budget",
-        "share",
-        "fraction",
-        "usage ratio",
-        "charged",
-        "protected",
-        "allocated",
-        "running GPUs",
-        "waiting",
-    ];
-    let legend = "usage ratio = (charged + protected) / allocated, in GPU-hours over lookback and horizon (rule 3)\n";
-    format!("version {}\n{}{legend}", answer["version"], table(&head, rows))
-}
-
 pub(crate) fn host(verb: &HostVerb) -> Result<(), Failure> {
     match verb {
         HostVerb::List { server } => {

@@ -5,6 +5,7 @@
 //! output nor to a file.
 
 mod args;
+mod budget;
 mod client;
 mod config;
 mod demo;
@@ -80,9 +81,11 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Why(args) => live::why(args),
         Verb::Logs(args) => live::logs(args),
         Verb::Cancel(args) => live::cancel(args),
+        Verb::Requeue(args) => live::requeue(args),
+        Verb::Release(args) => live::release(args),
         Verb::Wait(args) => live::wait(args),
         Verb::Report(args) => live::report(args),
-        Verb::Budget(verb) => live::budget(verb),
+        Verb::Budget(verb) => budget::budget(verb),
         Verb::Host(verb) => live::host(verb),
         Verb::Audit(args) => live::audit(args),
         Verb::Token(verb) => token::token(verb),

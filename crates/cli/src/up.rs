@@ -151,7 +151,8 @@ pub(crate) fn read_budgets(
 ) -> Result<BTreeMap<String, BudgetDoc>, Failure> {
     let name = file.display();
     let text = std::fs::read_to_string(file).map_err(|e| Failure::input(format!("{name}: {e}")))?;
-    let tree = crate::live::read_tree(&text).map_err(|e| Failure::input(format!("{name}: {e}")))?;
+    let tree =
+        crate::budget::read_tree(&text).map_err(|e| Failure::input(format!("{name}: {e}")))?;
     bursar_site::Budgets::new(1, tree.clone(), vec![owner.to_owned()])
         .map_err(|refused| Failure::input(format!("{name}: {refused}")))?;
     Ok(tree)

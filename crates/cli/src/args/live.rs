@@ -35,6 +35,9 @@ pub(crate) struct SubmitArgs {
     /// Only tell what would happen.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Keep it out of the queue until `bursar release`; it may even be one that has no room here.
+    #[arg(long)]
+    pub(crate) hold: bool,
     /// A key of yours: the same key submits once, however often it is sent.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
@@ -77,6 +80,10 @@ pub(crate) struct RunArgs {
     /// Only tell what would happen.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Many of a kind: `0-9`, `1,3,5-7`, or `0-99%4` for at most four at once; each is told its
+    /// BURSAR_ARRAY_INDEX.
+    #[arg(long, value_name = "INDICES", conflicts_with = "follow")]
+    pub(crate) array: Option<String>,
     /// Print what it writes until it has ended.
     #[arg(long, short)]
     pub(crate) follow: bool,
@@ -114,6 +121,21 @@ pub(crate) struct QueueArgs {
 pub(crate) struct WorkloadArgs {
     /// Its number.
     pub(crate) workload: u64,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// What `cancel` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  bursar cancel 17\n  bursar cancel 17 --array\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
+)]
+pub(crate) struct CancelArgs {
+    /// Its number.
+    pub(crate) workload: u64,
+    /// All of the array that it is of.
+    #[arg(long)]
+    pub(crate) array: bool,
     #[command(flatten)]
     pub(crate) server: Server,
 }
@@ -178,25 +200,81 @@ pub(crate) enum BudgetVerb {
         server: Server,
     },
     /// Print the tree as YAML, to edit and import again.
-    #[command(after_help = "Examples:\n  bursar budget export > budgets.yaml")]
+    #[command(
+        after_help = "Examples:\n  bursar budget export > budgets.yaml\n  bursar budget export --at program-a > program-a.yaml   (what its owners may divide)"
+    )]
     Export {
+        /// Only what lies below this budget.
+        #[arg(long, value_name = "PATH")]
+        at: Option<String>,
         #[command(flatten)]
         server: Server,
     },
-    /// Put a tree in place of the one in force.
+    /// Tell what a tree would change.
     #[command(
-        after_help = "Examples:\n  bursar budget import budgets.yaml --reason \"vision gets more until June\""
+        after_help = "Examples:\n  bursar budget diff budgets.yaml\n  bursar budget diff program-a.yaml --at program-a"
+    )]
+    Diff {
+        #[command(flatten)]
+        file: BudgetFile,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Put a tree in place of the one in force, now or at a later moment.
+    #[command(
+        after_help = "Examples:\n  bursar budget import budgets.yaml --reason \"vision gets more until June\"\n  bursar budget import program-a.yaml --at program-a --reason \"a2 hired\" --effective 2027-01-01"
     )]
     Import {
-        /// The tree, as `export` writes it.
-        #[arg(value_hint = ValueHint::FilePath)]
-        file: PathBuf,
-        /// Why; everybody can read it.
+        #[command(flatten)]
+        file: BudgetFile,
+        /// Why; everybody whom it concerns can read it.
         #[arg(long)]
         reason: String,
+        /// From when on it is to hold (a date, with a time if need be); from now on unless given.
+        #[arg(long, value_name = "MOMENT")]
+        effective: Option<String>,
         #[command(flatten)]
         server: Server,
     },
+    /// Tell who changed what, when and why.
+    #[command(
+        after_help = "Examples:\n  bursar budget history\n  bursar budget history --limit 3 --json"
+    )]
+    History {
+        /// How many versions at most, the latest first.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        limit: u16,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// List change sets that wait for their moment.
+    #[command(after_help = "Examples:\n  bursar budget scheduled")]
+    Scheduled {
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Withdraw a change set that waits for its moment.
+    #[command(after_help = "Examples:\n  bursar budget withdraw 4711")]
+    Withdraw {
+        /// Its number, as `scheduled` lists it.
+        change: u64,
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+/// A tree in a file.
+#[derive(Debug, Args)]
+pub(crate) struct BudgetFile {
+    /// The tree, as `export` writes it; `-` for standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// It is what lies below this budget.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) at: Option<String>,
+    /// The version that it was made from; as the file says, or the one in force.
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) base: Option<u64>,
 }
 
 /// What `host` does.

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use live::{
-    AuditArgs, BudgetVerb, HostVerb, LogsArgs, QueueArgs, ReportArgs, RunArgs, Server, SubmitArgs,
-    WaitArgs, WorkloadArgs,
+    AuditArgs, BudgetFile, BudgetVerb, CancelArgs, HostVerb, LogsArgs, QueueArgs, ReportArgs,
+    RunArgs, Server, SubmitArgs, WaitArgs, WorkloadArgs,
 };
 pub(crate) use site::{
     BackupArgs, CheckArgs, ConfigVerb, DemoTrainArgs, ExportVerb, RestoreArgs, TokenVerb, UpArgs,
@@ -55,7 +55,11 @@ pub(crate) enum Verb {
     /// Print what a workload writes.
     Logs(LogsArgs),
     /// End a workload.
-    Cancel(WorkloadArgs),
+    Cancel(CancelArgs),
+    /// Have a workload save, leave and wait again; run one again that has ended.
+    Requeue(WorkloadArgs),
+    /// Let a held workload enter the queue.
+    Release(WorkloadArgs),
     /// Wait until a workload has ended; its exit code becomes this one's.
     Wait(WaitArgs),
     /// Tell the site something about a workload, from inside it.
@@ -106,6 +110,8 @@ impl Verb {
             | Self::Why(_)
             | Self::Logs(_)
             | Self::Cancel(_)
+            | Self::Requeue(_)
+            | Self::Release(_)
             | Self::Wait(_)
             | Self::Report(_)
             | Self::Budget(_)
