@@ -38,6 +38,9 @@ else
     run cargo test --workspace --locked --lib --bins --tests --examples --no-fail-fast --quiet
 fi
 
+section "the API, fuzzed"
+run scripts/schemathesis.sh 25
+
 section "instruction counts"
 run scripts/counts.sh
 

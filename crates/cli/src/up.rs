@@ -205,7 +205,9 @@ type ReloadFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
 /// Begins to log, and gives the way to change what is shown.
 pub(crate) fn logs(filter: &LogFilter, json: bool) -> ReloadFilter {
-    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    // Colours are for terminals: a file of logs has no control characters.
+    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let logs = tracing_subscriber::fmt().with_ansi(ansi).with_writer(std::io::stderr);
     // If somebody set one up before, theirs is used.
     if json {
         let logs = logs.json().with_env_filter(filter.read()).with_filter_reloading();

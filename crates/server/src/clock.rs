@@ -91,7 +91,12 @@ impl Clock for SystemClock {
     fn unix_ms(&self, site_ms: u64) -> u64 {
         let now = self.now_ms();
         let wall = wall_ms();
-        if site_ms >= now { wall + (site_ms - now) } else { wall.saturating_sub(now - site_ms) }
+        // Moments that are asked for may lie anywhere.
+        if site_ms >= now {
+            wall.saturating_add(site_ms - now)
+        } else {
+            wall.saturating_sub(now - site_ms)
+        }
     }
 }
 
@@ -122,6 +127,14 @@ mod tests {
         let ahead =
             SystemClock::open(tempfile::tempdir().expect("one").path(), hour_ago, 9_000_000);
         assert!(ahead.expect("a clock").now_ms() >= 9_000_000);
+    }
+
+    #[test]
+    fn moments_may_lie_anywhere() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let clock = SystemClock::open(dir.path(), wall_ms(), 42).expect("a clock");
+        assert_eq!(clock.unix_ms(u64::MAX), u64::MAX);
+        assert!(clock.unix_ms(0) <= wall_ms());
     }
 
     #[test]

@@ -114,6 +114,11 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         Ok(&self.site)
     }
 
+    /// Something went wrong in the midst of a step: the site is folded anew before the next one.
+    pub const fn distrust(&mut self) {
+        self.astray = true;
+    }
+
     /// Whether the site is as the journal has it, as far as is known.
     pub const fn is_settled(&self) -> bool {
         !self.astray

@@ -6,6 +6,7 @@ use crate::journal::Journal;
 use crate::plain::one_line;
 use crate::watch::Watcher;
 use bursar_engine::Engine;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -24,6 +25,7 @@ pub struct Handle<D> {
     /// Whether the latest round went well.
     healthy: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
 }
 
 impl<D> Clone for Handle<D> {
@@ -32,31 +34,39 @@ impl<D> Clone for Handle<D> {
             jobs: self.jobs.clone(),
             healthy: Arc::clone(&self.healthy),
             rounds: Arc::clone(&self.rounds),
+            stop: Arc::clone(&self.stop),
         }
     }
 }
 
-/// The driver has ended.
+/// Why a job has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the daemon is stopping")]
-pub struct Stopping;
+pub enum NoAnswer {
+    /// The driver has ended.
+    #[error("the daemon is stopping")]
+    Stopping,
+    /// The job met a fault of ours. The daemon goes on with what its journal has.
+    #[error("the daemon met a fault of its own; its log says more")]
+    Fault,
+}
 
 impl<D: 'static> Handle<D> {
     /// Runs a job on the daemon's thread, between two rounds.
     ///
     /// # Errors
-    /// If the daemon is stopping.
+    /// If the daemon is stopping, or the job panicked.
     pub async fn with<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut D) -> T + Send + 'static,
-    ) -> Result<T, Stopping> {
+    ) -> Result<T, NoAnswer> {
         let (answer, answered) = oneshot::channel();
         let run: Job<D> = Box::new(move |daemon| {
             // Who asked may have gone away meanwhile; what was done is done.
             let _ = answer.send(job(daemon));
         });
-        self.jobs.send(run).map_err(|_| Stopping)?;
-        answered.await.map_err(|_| Stopping)
+        self.jobs.send(run).map_err(|_| NoAnswer::Stopping)?;
+        let stopping = || self.stop.load(Ordering::Acquire);
+        answered.await.map_err(|_| if stopping() { NoAnswer::Stopping } else { NoAnswer::Fault })
     }
 
     /// Whether the latest round went well.
@@ -98,7 +108,12 @@ where
         let healthy = Arc::new(AtomicBool::new(true));
         let rounds = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(AtomicBool::new(false));
-        let handle = Handle { jobs, healthy: Arc::clone(&healthy), rounds: Arc::clone(&rounds) };
+        let handle = Handle {
+            jobs,
+            healthy: Arc::clone(&healthy),
+            rounds: Arc::clone(&rounds),
+            stop: Arc::clone(&stop),
+        };
         let stops = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("daemon".into())
@@ -133,10 +148,10 @@ fn drive<J: Journal, E: Engine, C: Clock>(
         });
         match jobs.recv_timeout(wait) {
             Ok(job) => {
-                job(&mut daemon);
+                done(&mut daemon, job);
                 // What came meanwhile is answered before the next round, so that a burst costs one.
                 for job in jobs.try_iter().take(1_000) {
-                    job(&mut daemon);
+                    done(&mut daemon, job);
                 }
                 watcher.requests(&daemon);
             }
@@ -146,6 +161,15 @@ fn drive<J: Journal, E: Engine, C: Clock>(
     }
     daemon.rest();
     daemon
+}
+
+/// Does a job. One that panics takes nobody else's answers with it: what it left in memory is thrown away, and the
+/// journal decides, as after a crash.
+fn done<J: Journal, E: Engine, C: Clock>(daemon: &mut Daemon<J, E, C>, job: Job<Daemon<J, E, C>>) {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| job(daemon))).is_err() {
+        daemon.distrust();
+        tracing::error!("a request met a fault; the journal is folded anew");
+    }
 }
 
 fn round<J: Journal, E: Engine, C: Clock>(

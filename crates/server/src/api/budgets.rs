@@ -134,7 +134,7 @@ fn views(edits: Vec<Edit>) -> Vec<EditView> {
 /// `base` is refused.
 #[utoipa::path(
     put, path = "/v1/budgets", tag = "budgets", params(ChangeQuery),
-    request_body(content((BudgetsRequest = "application/json"), (BudgetsRequest = "application/yaml"))),
+    request_body(content = BudgetsRequest, description = "JSON; or the same as YAML, in which plain words and numbers are texts where texts are asked for."),
     responses((status = 200, description = "It is in force, waits for its moment, or was only looked at.", body = Changed), RefusedChanges)
 )]
 pub(super) async fn change_budgets(

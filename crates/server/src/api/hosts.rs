@@ -85,7 +85,7 @@ pub(super) struct Drained {
 #[utoipa::path(
     post, path = "/v1/hosts/{name}/drain", tag = "hosts",
     params(("name" = String, Path, description = "The host.")),
-    request_body(content((Option<DrainRequest> = "application/json"), (Option<DrainRequest> = "application/yaml"))),
+    request_body(content = Option<DrainRequest>, description = "JSON; or the same as YAML, in which plain words and numbers are texts where texts are asked for."),
     responses((status = 200, description = "By when it will be empty.", body = Drained), RefusedChanges)
 )]
 pub(super) async fn drain(

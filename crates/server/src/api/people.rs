@@ -115,11 +115,15 @@ pub(super) struct TokenRequest {
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9_@][A-Za-z0-9_.@-]*$")]
     user: Option<String>,
     /// After how long it is void; never unless given.
+    #[schema(maximum = 3_153_600_000u64)]
     expires_in_seconds: Option<u64>,
     /// Whether it may only read.
     #[serde(default)]
     read_only: bool,
 }
+
+/// A hundred years: what is longer is a mistake.
+const SECONDS_MAX: u64 = 3_153_600_000;
 
 /// A new token.
 #[derive(Clone, Serialize, ToSchema)]
@@ -145,13 +149,18 @@ pub fn new_secret() -> Result<String, JournalError> {
 /// Issues a token. Its secret is in this answer and nowhere else.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "people",
-    request_body(content((TokenRequest = "application/json"), (TokenRequest = "application/yaml"))),
+    request_body(content = TokenRequest, description = "JSON; or the same as YAML, in which plain words and numbers are texts where texts are asked for."),
     responses((status = 200, description = "The secret, this once.", body = TokenMade), RefusedChanges)
 )]
 pub(super) async fn issue_token(
     caller: Caller,
     Sent(wanted): Sent<TokenRequest>,
 ) -> Answer<TokenMade> {
+    if let Some(seconds) = wanted.expires_in_seconds.filter(|&seconds| seconds > SECONDS_MAX) {
+        return Err(Problem::invalid(format!(
+            "expires_in_seconds: {seconds} is more than a hundred years; leave it out for a token that does not expire"
+        )));
+    }
     let secret = new_secret().map_err(|error| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", error.to_string())
     })?;
@@ -160,7 +169,7 @@ pub(super) async fn issue_token(
             must_write(&token)?;
             let user = token.user;
             let for_user = wanted.user.as_deref().unwrap_or(&user);
-            let expires = wanted.expires_in_seconds.map(|seconds| seconds.saturating_mul(1_000));
+            let expires = wanted.expires_in_seconds.map(|seconds| seconds * 1_000);
             daemon.ask(&user, |site| {
                 site.issue_token(&user, &wanted.name, for_user, &secret, expires, wanted.read_only)
             })?;

@@ -2,7 +2,7 @@
 
 use super::answer::respond;
 use crate::daemon::Failure;
-use crate::driver::Stopping;
+use crate::driver::NoAnswer;
 use crate::plain::one_line;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -126,9 +126,16 @@ impl From<Failure> for Problem {
     }
 }
 
-impl From<Stopping> for Problem {
-    fn from(stopping: Stopping) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", stopping.to_string())
+impl From<NoAnswer> for Problem {
+    fn from(none: NoAnswer) -> Self {
+        match none {
+            NoAnswer::Stopping => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", none.to_string())
+            }
+            NoAnswer::Fault => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", none.to_string())
+            }
+        }
     }
 }
 

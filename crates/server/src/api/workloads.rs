@@ -79,7 +79,7 @@ fn key_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
         SubmitQuery,
         ("Idempotency-Key" = Option<String>, Header, description = "Of one's own choosing; the same for every try of one submission.", min_length = 1, max_length = 128)
     ),
-    request_body(content((WorkloadFile = "application/json"), (WorkloadFile = "application/yaml"))),
+    request_body(content = WorkloadFile, description = "JSON; or the same as YAML, in which plain words and numbers are texts where texts are asked for."),
     responses((status = 200, description = "Its number, and what was filled in.", body = Submitted), RefusedChanges)
 )]
 pub(super) async fn submit(

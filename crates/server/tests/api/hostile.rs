@@ -288,3 +288,20 @@ async fn tokens_cannot_be_read_from_what_is_kept() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_job_that_panics_takes_nothing_with_it() {
+    let world = World::new();
+    let number = world.submit("max", &workload("w", "program-a/team-a1")).await;
+    world.until(number, Standing::Protected).await;
+    let before = world.records().await.len();
+    std::panic::set_hook(Box::new(|_| {}));
+    let failed = world.try_with(|_| panic!("a fault of ours")).await;
+    let _ = std::panic::take_hook();
+    assert_eq!(failed, Err(bursar_server::driver::NoAnswer::Fault));
+    // The journal was folded anew, and all goes on.
+    assert_eq!(world.ask("max", "GET", &format!("/v1/workloads/{number}"), "").await.status, 200);
+    world.until(number, Standing::Protected).await;
+    world.submit("max", &workload("x", "program-a/team-a1")).await;
+    assert!(world.records().await.len() > before);
+}

@@ -42,6 +42,11 @@ async fn bodies_are_bounded_in_size_depth_and_number() {
     let answer = world.ask("boss", "PUT", "/v1/budgets", &body).await;
     assert_eq!(answer.status, 422);
     assert!(answer.text().contains("deeper than 16"), "{}", answer.text());
+    for seconds in ["3153600001", "10650149566532509696", "18446744073709551615"] {
+        let body = format!("{{\"name\": \"far\", \"expires_in_seconds\": {seconds}}}");
+        let answer = world.ask("max", "POST", "/v1/tokens", &body).await;
+        assert_eq!(answer.status, 422, "{}", answer.text());
+    }
     for limit in ["0", "1001", "-1", "many", "99999999999999999999"] {
         let answer = world.ask("max", "GET", &format!("/v1/workloads?limit={limit}"), "").await;
         assert_eq!(answer.status, 422, "{limit}");

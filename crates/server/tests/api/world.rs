@@ -10,7 +10,7 @@ use bursar_engine::{
 use bursar_server::api::{LocalDaemon, Shared, router};
 use bursar_server::clock::{SystemClock, wall_ms};
 use bursar_server::daemon::StartOptions;
-use bursar_server::driver::{Driver, Handle};
+use bursar_server::driver::{Driver, Handle, NoAnswer};
 use bursar_server::events::Hub;
 use bursar_server::limits::{Limiter, Limits, Rate};
 use bursar_server::metrics::Metrics;
@@ -239,6 +239,14 @@ impl World {
         job: impl FnOnce(&mut LocalDaemon) -> T + Send + 'static,
     ) -> T {
         self.handle.with(job).await.expect("it runs")
+    }
+
+    /// As [`Self::with`], for jobs that may panic.
+    pub(crate) async fn try_with(
+        &self,
+        job: impl FnOnce(&mut LocalDaemon) + Send + 'static,
+    ) -> Result<(), NoAnswer> {
+        self.handle.with(job).await
     }
 
     /// Submits as somebody, and gives the number.
