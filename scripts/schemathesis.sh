@@ -61,12 +61,13 @@ for budget in program-a/a1 program-b; do
     run "$target/debug/bursar" run --gpus 4 --min-runtime 10m --budget "$budget" -- none
 done
 
+# One worker: Python's compiler, which the fuzzer uses, fails now and then in two threads at once.
 # Streams never end, so a fuzzer cannot read them; they have tests of their own. The fuzzer's own token shall not be
 # revoked, nor the host be taken back.
 status=0
 timeout $((seconds + 60)) "$venv/bin/schemathesis" \
     --config-file scripts/schemathesis.toml run docs/openapi.json --url "$url" \
-    --header "Authorization: Bearer $token" --seed "$seed" --max-time "$seconds" --workers 2 \
+    --header "Authorization: Bearer $token" --seed "$seed" --max-time "$seconds" --workers 1 \
     --exclude-path /v1/events --exclude-path '/v1/tokens/{name}/revoke' \
     --exclude-path '/v1/hosts/{name}/undrain' --request-timeout 20 \
     --no-color </dev/null >"$work/report" 2>&1 || status=$?
@@ -75,7 +76,7 @@ if grep -E "panicked|fault of Bursar's" "$work/log" >&2; then
     die "the daemon panicked; again: scripts/schemathesis.sh $seconds $seed"
 fi
 if [ "$status" -ne 0 ]; then
-    cat "$work/report"
+    cut -c 1-400 "$work/report" | head -n 300
     die "schemathesis found something; again: scripts/schemathesis.sh $seconds $seed"
 fi
 tail -n 12 "$work/report"

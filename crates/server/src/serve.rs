@@ -149,3 +149,29 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_given_up() {
+        let (server, mut client) = tokio::io::duplex(64);
+        let mut server = Patient::new(server, Duration::from_millis(20));
+        server.write_all(&[1; 64]).await.expect("there is room");
+        let error = server.write_all(&[2; 64]).await.expect_err("nobody reads");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        // One who reads in time is not, however often there is no room.
+        let mut part = [0; 64];
+        client.read_exact(&mut part).await.expect("what was sent");
+        let reading = async {
+            let mut all = vec![0; 64 * 50];
+            client.read_exact(&mut all).await.expect("all of it");
+            all
+        };
+        let (sent, read) = tokio::join!(server.write_all(&[3; 64 * 50]), reading);
+        sent.expect("it is read");
+        assert_eq!(read, [3; 64 * 50]);
+    }
+}
