@@ -65,12 +65,17 @@ done
 # Streams never end, so a fuzzer cannot read them; they have tests of their own. The fuzzer's own token shall not be
 # revoked, nor the host be taken back.
 status=0
-timeout $((seconds + 60)) "$venv/bin/schemathesis" \
-    --config-file scripts/schemathesis.toml run docs/openapi.json --url "$url" \
+root="$PWD"
+schemathesis="$(realpath "$venv")/bin/schemathesis"
+# What it remembers of a run goes with the run: each begins alike.
+cd "$work"
+timeout $((seconds + 60)) "$schemathesis" \
+    --config-file "$root/scripts/schemathesis.toml" run "$root/docs/openapi.json" --url "$url" \
     --header "Authorization: Bearer $token" --seed "$seed" --max-time "$seconds" --workers 1 \
     --exclude-path /v1/events --exclude-path '/v1/tokens/{name}/revoke' \
     --exclude-path '/v1/hosts/{name}/undrain' --request-timeout 20 \
     --no-color </dev/null >"$work/report" 2>&1 || status=$?
+cd "$root"
 kill -0 "$daemon" 2>/dev/null || { tail -20 "$work/log" >&2; die "the daemon did not survive"; }
 if grep -E "panicked|fault of Bursar's" "$work/log" >&2; then
     die "the daemon panicked; again: scripts/schemathesis.sh $seconds $seed"

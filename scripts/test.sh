@@ -38,6 +38,10 @@ else
     run cargo test --workspace --locked --lib --bins --tests --examples --no-fail-fast --quiet
 fi
 
+section "traces, which are built on demand only"
+run cargo clippy --package bursar --package bursar-server --features bursar/otel --all-targets --locked -- -D warnings
+run cargo test --package bursar-server --features otel --test otel --locked --quiet
+
 section "the API, fuzzed"
 run scripts/schemathesis.sh 25
 

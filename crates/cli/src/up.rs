@@ -24,7 +24,7 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
     }
     let config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
     let filter = LogFilter::of(config.log.filter.as_deref(), "info");
-    let reload_filter = logs(&filter, args.log_json || config.log.json.unwrap_or(false));
+    let logs = logs(&filter, args.log_json || config.log.json.unwrap_or(false), args)?;
     let options = options(args, &config)?;
     let owner = options.owner.clone();
     let token_out = args.token_out.as_ref().or(config.token_out.as_ref());
@@ -49,7 +49,8 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
     }
     shown::say(&text);
     if let Some(file) = args.config.clone() {
-        let reload = Reload { file, config, filter, reload_filter, control: site.control() };
+        let (reload_filter, control) = (logs.reload, site.control());
+        let reload = Reload { file, config, filter, reload_filter, control };
         site.runtime().spawn(reload.at_every_hangup());
     }
     site.serve(stopped(args.config.is_none())).map_err(Failure::Fault)
@@ -203,23 +204,42 @@ impl LogFilter {
 
 type ReloadFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
 
-/// Begins to log, and gives the way to change what is shown.
-pub(crate) fn logs(filter: &LogFilter, json: bool) -> ReloadFilter {
+/// A log that was begun.
+pub(crate) struct Logs {
+    /// Changes what is shown.
+    reload: ReloadFilter,
+    /// Sends the last traces when it is dropped.
+    #[cfg(feature = "otel")]
+    _traces: Option<bursar_server::otel::Traces>,
+}
+
+/// Begins to log, and to trace if that was asked for.
+pub(crate) fn logs(filter: &LogFilter, json: bool, args: &UpArgs) -> Result<Logs, Failure> {
+    use tracing_subscriber::Layer as _;
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::util::SubscriberInitExt as _;
     // Colours are for terminals: a file of logs has no control characters.
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let logs = tracing_subscriber::fmt().with_ansi(ansi).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(std::io::stderr);
+    let lines = if json { lines.json().boxed() } else { lines.boxed() };
+    let (filter, handle) = tracing_subscriber::reload::Layer::new(filter.read());
+    let registry = tracing_subscriber::registry().with(lines.with_filter(filter));
+    #[cfg(feature = "otel")]
+    let (registry, traces) = {
+        let found = args.otlp.as_deref().map(bursar_server::otel::traces).transpose();
+        let (layer, traces) = found.map_err(Failure::Input)?.unzip();
+        let level = tracing_subscriber::filter::LevelFilter::INFO;
+        (registry.with(layer.map(|layer| layer.with_filter(level))), traces)
+    };
+    #[cfg(not(feature = "otel"))]
+    let _ = args;
     // If somebody set one up before, theirs is used.
-    if json {
-        let logs = logs.json().with_env_filter(filter.read()).with_filter_reloading();
-        let handle = logs.reload_handle();
-        let _ = logs.try_init();
-        Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
-    } else {
-        let logs = logs.with_env_filter(filter.read()).with_filter_reloading();
-        let handle = logs.reload_handle();
-        let _ = logs.try_init();
-        Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
-    }
+    let _ = registry.try_init();
+    Ok(Logs {
+        reload: Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string())),
+        #[cfg(feature = "otel")]
+        _traces: traces,
+    })
 }
 
 /// Until somebody asks for the end: Ctrl-C, SIGTERM, and where nothing is to be read again, SIGHUP.

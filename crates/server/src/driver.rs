@@ -140,7 +140,9 @@ fn drive<J: Journal, E: Engine, C: Clock>(
     let mut last_failure = String::new();
     while !stop.load(Ordering::Acquire) {
         let begun = Instant::now();
+        let span = tracing::info_span!("round").entered();
         let due = round(&mut daemon, healthy, &mut last_failure);
+        drop(span);
         watcher.round(&daemon, begun.elapsed(), healthy.load(Ordering::Acquire));
         rounds.fetch_add(1, Ordering::Relaxed);
         let wait = due.map_or(LOOK_AGAIN, |at_ms| {

@@ -14,6 +14,8 @@ pub mod history;
 pub mod journal;
 pub mod limits;
 pub mod metrics;
+#[cfg(feature = "otel")]
+pub mod otel;
 pub mod plain;
 mod reconcile;
 pub mod report;

@@ -55,6 +55,10 @@ pub(crate) struct UpArgs {
     /// Write the log as JSON lines.
     #[arg(long)]
     pub(crate) log_json: bool,
+    /// Send traces of requests and rounds to a collector (OTLP), such as http://127.0.0.1:4318.
+    #[cfg(feature = "otel")]
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp: Option<String>,
 }
 
 /// What `config` does.

@@ -47,7 +47,7 @@ fn settings() -> SettingsWanted {
 
 pub(crate) fn demo(args: &UpArgs) -> Result<(), Failure> {
     let (data, temporary) = folder(args)?;
-    let _ = logs(&LogFilter::of(None, "warn"), args.log_json);
+    let _logs = logs(&LogFilter::of(None, "warn"), args.log_json, args)?;
     let options = UpOptions {
         work: data.clone(),
         limits: bursar_server::limits::Limits::default(),

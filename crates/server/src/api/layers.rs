@@ -9,6 +9,8 @@ use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use std::time::Instant;
+use tracing::Instrument as _;
+use tracing::field::Empty;
 
 /// The routes with all that is around them.
 pub(super) fn around(router: Router<Shared>, shared: &Shared) -> Router<Shared> {
@@ -35,13 +37,17 @@ async fn told(State(shared): State<Shared>, mut request: Request, next: Next) ->
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or("none", MatchedPath::as_str).to_owned();
     request.extensions_mut().insert(actor.clone());
-    let mut response = next.run(request).await;
+    let shown = crate::plain::one_line(method.as_str());
+    let span = tracing::info_span!("request", method = shown, route, status = Empty);
+    let mut response = next.run(request).instrument(span.clone()).await;
     let (status, took) = (response.status().as_u16(), begun.elapsed());
+    span.record("status", status);
+    drop(span);
     shared.metrics.answered(&method, &route, status, took);
     if !matches!(method, Method::GET | Method::HEAD | Method::OPTIONS) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        let (method, actor) = (crate::plain::one_line(method.as_str()), actor.name());
-        tracing::info!(request = id, actor, method, route, status, took_ms, "asked");
+        let actor = actor.name();
+        tracing::info!(request = id, actor, method = shown, route, status, took_ms, "asked");
     }
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&id) {

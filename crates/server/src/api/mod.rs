@@ -1,9 +1,9 @@
 //! The HTTP API under `/v1`. Every answer is JSON; every refusal is a problem (RFC 9457) with a code.
 //!
-//! A handler takes a [`Caller`], asks the daemon on its own thread, and renders. What somebody may see or do is
+//! A handler takes a `Caller`, asks the daemon on its own thread, and renders. What somebody may see or do is
 //! decided by the site (`bursar_site::requests`), not here.
 //!
-//! A route is one function with `#[utoipa::path]` and its line in [`routes`]: so it is in the document
+//! A route is one function with `#[utoipa::path]` and its line in `described`: so it is in the document
 //! (docs/openapi.json) or it is not at all. `tests/api` says of each route what each role gets from it.
 
 mod answer;
