@@ -5,7 +5,7 @@
 
 use crate::history;
 use crate::journal::{Journal, JournalError};
-use bursar_site::record::{HostDoc, SettingsDoc};
+use bursar_site::record::{HostDoc, Outcome, SettingsDoc};
 use bursar_site::{Body, BudgetDoc, Ending, Record, Site, Stage, Work};
 use bursar_store::Reader;
 use std::collections::BTreeMap;
@@ -239,8 +239,17 @@ impl History {
     /// How long it worked, less what was lost; none if it never ran.
     fn observed_ms(&self, work: &Work) -> Option<u64> {
         let mut worked = 0;
+        let mut is_over = false;
         for attempt in &work.attempts {
             let Some(started) = attempt.started_ms else { continue };
+            if std::mem::take(&mut is_over) {
+                // It had ended and was asked to run once more, from the beginning.
+                worked = 0;
+            }
+            is_over = match attempt.outcome {
+                Some(Outcome::Completed | Outcome::Failed | Outcome::Cancelled) => true,
+                Some(Outcome::Left | Outcome::Lost) | None => false,
+            };
             let ran = attempt.ended_ms.unwrap_or(self.now_ms).saturating_sub(started);
             worked += ran.saturating_sub(attempt.lost_gpu_ms / attempt.gpus().max(1));
         }

@@ -102,7 +102,8 @@ fn text(error: impl std::fmt::Display) -> String {
 /// # Errors
 /// If data, engine, journal or port cannot be had.
 pub fn up(options: UpOptions) -> Result<Up, String> {
-    let store = Store::open_or_create(&options.data, Check::Tail).map_err(text)?;
+    // All of it: a start that begins at a snapshot would not come upon damage before that.
+    let store = Store::open_or_create(&options.data, Check::Full).map_err(text)?;
     let mut local = LocalOptions::new(options.shim.clone());
     local.gpus = match options.virtual_gpus {
         count if options.always_virtual => GpuSource::Virtual { count },

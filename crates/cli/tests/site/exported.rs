@@ -72,7 +72,9 @@ fn a_sites_history_is_simulated_and_verified() {
         let charged = work["charged_gpu_ms"].as_u64().expect("a charge");
         let gpus: u64 = row[3].parse().expect("GPUs");
         let runtime: f64 = row[4].parse().expect("a runtime");
-        assert_eq!(charged, gpus * (runtime * 1000.0).round() as u64, "{row:?}");
+        let ran = gpus * (runtime * 1000.0).round() as u64;
+        // One that was seen to start and end in the same millisecond has a runtime of one.
+        assert!(charged == ran || (charged, ran) == (0, gpus), "{charged}: {row:?}");
     }
 
     let scenario = dir.path().join("site.yaml");
