@@ -166,7 +166,7 @@ fn moment(text: &str) -> Result<u64, Failure> {
         Ok(timestamp) => timestamp,
         Err(_) => {
             let local: jiff::civil::DateTime = text.parse().map_err(|_| wrong())?;
-            jiff::tz::TimeZone::system().to_zoned(local).map_err(|_| wrong())?.timestamp()
+            jiff::tz::TimeZone::system().to_timestamp(local).map_err(|_| wrong())?
         }
     };
     u64::try_from(timestamp.as_millisecond()).map_err(|_| wrong())

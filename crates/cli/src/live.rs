@@ -9,7 +9,6 @@ use crate::failure::Failure;
 use crate::shown::{note, say};
 use crate::socket::Reporter;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::time::Duration;
 
