@@ -88,6 +88,12 @@ pub enum Outcome {
         /// Why, for people.
         reason: String,
     },
+    /// The command was never executed, through no fault of its own: what was to start it died before. It may be
+    /// tried again as another attempt.
+    NotStarted {
+        /// Why, for people.
+        reason: String,
+    },
     /// How the command ended is not known, only that it did.
     Lost {
         /// Why, for people.

@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::journal::{Journal, JournalError};
 use crate::reconcile::{Orders, differences};
 use bursar_engine::Engine;
-use bursar_site::{Body, Record, Refused, Site};
+use bursar_site::{Body, Fold, Record, Refused, Site};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -348,20 +348,12 @@ fn from_snapshot<J: Journal>(journal: &J) -> Option<Site> {
     }
 }
 
-fn fold_from<J: Journal>(journal: &J, mut site: Option<Site>) -> Result<Site, Failure> {
-    let mut first: Option<Record> = None;
-    let mut fault = None;
+fn fold_from<J: Journal>(journal: &J, site: Option<Site>) -> Result<Site, Failure> {
     let from = site.as_ref().map_or(1, |site| site.seq() + 1);
+    let mut fold = site.map_or_else(Fold::default, Fold::from);
+    let mut fault = None;
     let read = journal.read(from, &mut |record| {
-        let folded = match (&mut site, &first) {
-            (Some(site), _) => site.apply(&record),
-            (None, Some(first)) => Site::new(first, &record).map(|new| site = Some(new)),
-            (None, None) => {
-                first = Some(record);
-                Ok(())
-            }
-        };
-        folded.map_err(|error| {
+        fold.take(record).map_err(|error| {
             let text = JournalError(error.to_string());
             fault = Some(error);
             text
@@ -371,5 +363,6 @@ fn fold_from<J: Journal>(journal: &J, mut site: Option<Site>) -> Result<Site, Fa
         return Err(fault.into());
     }
     read?;
-    site.ok_or_else(|| JournalError("the journal does not say what its site is".into()).into())
+    let nothing = || JournalError("the journal does not say what its site is".into());
+    Ok(fold.site().ok_or_else(nothing)?)
 }

@@ -179,7 +179,14 @@ fn round<J: Journal, E: Engine, C: Clock>(
     healthy: &AtomicBool,
     last_failure: &mut String,
 ) -> Option<u64> {
-    match daemon.round() {
+    let Ok(done) = std::panic::catch_unwind(AssertUnwindSafe(|| daemon.round())) else {
+        // As a request that panics: the journal decides, and the rounds go on, as seldom as they can.
+        daemon.distrust();
+        healthy.store(false, Ordering::Release);
+        tracing::error!("a round met a fault; the journal is folded anew");
+        return None;
+    };
+    match done {
         Ok(due) => {
             if !healthy.swap(true, Ordering::AcqRel) {
                 tracing::info!("the daemon goes on");

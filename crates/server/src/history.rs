@@ -1,7 +1,7 @@
 //! A journal read apart from the daemon that may be writing it.
 
 use crate::journal::{JournalError, read_all};
-use bursar_site::{Record, Site};
+use bursar_site::{Fold, Record, Site};
 use bursar_store::Reader;
 
 /// Gives every record of a journal to `take`, in order.
@@ -20,18 +20,9 @@ pub fn records(
 /// # Errors
 /// If it cannot be read or folded.
 pub fn fold(reader: &Reader) -> Result<Site, JournalError> {
-    let mut first: Option<Record> = None;
-    let mut site: Option<Site> = None;
+    let mut fold = Fold::default();
     records(reader, &mut |record| {
-        let folded = match (&mut site, &first) {
-            (Some(site), _) => site.apply(&record),
-            (None, Some(first)) => Site::new(first, &record).map(|new| site = Some(new)),
-            (None, None) => {
-                first = Some(record);
-                Ok(())
-            }
-        };
-        folded.map_err(|error| JournalError(error.to_string()))
+        fold.take(record).map_err(|error| JournalError(error.to_string()))
     })?;
-    site.ok_or_else(|| JournalError("the journal does not say what its site is".into()))
+    fold.site().ok_or_else(|| JournalError("the journal does not say what its site is".into()))
 }

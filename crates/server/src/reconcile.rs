@@ -80,6 +80,15 @@ fn is_over(site: &Site, key: &AttemptKey) -> bool {
     }
 }
 
+/// How many attempts in a row may never have started before their workload has failed.
+const NOT_STARTED_MAX: usize = 5;
+
+/// How many attempts of a workload that have ended lately never ran.
+fn never_ran(work: &Work) -> usize {
+    let ended = work.attempts.iter().rev().filter(|one| one.ended_ms.is_some());
+    ended.take_while(|one| one.started_ms.is_none()).count()
+}
+
 fn stopped(work: &Work, attempt: &Attempt, wanted: &Wanted, exited: &Exited) -> Body {
     let requeued = work.requeue_by_ms.is_some();
     let left = (attempt.eviction.is_some() || requeued) && exited.was_told_to_leave;
@@ -87,12 +96,17 @@ fn stopped(work: &Work, attempt: &Attempt, wanted: &Wanted, exited: &Exited) -> 
         Seen::Exit { code } => (Some(*code), None),
         Seen::Signal { number } => (None, Some(format!("ended by signal {number}"))),
         Seen::StartFailed { reason } => (None, Some(format!("could not be started: {reason}"))),
-        Seen::Lost { reason } => (None, Some(reason.clone())),
+        Seen::NotStarted { reason } | Seen::Lost { reason } => (None, Some(reason.clone())),
     };
     let (outcome, detail) = match (&exited.outcome, wanted) {
         (_, Wanted::Stop { reason: "cancelled" }) => (Outcome::Cancelled, detail),
         (Seen::Lost { .. }, _) => (Outcome::Lost, detail),
         (Seen::StartFailed { .. }, _) => (Outcome::Failed, detail),
+        // It waits again; but what is never to be started must not be tried for ever.
+        (Seen::NotStarted { .. }, _) if never_ran(work) < NOT_STARTED_MAX => {
+            (Outcome::Lost, detail)
+        }
+        (Seen::NotStarted { .. }, _) => (Outcome::Failed, detail),
         (_, Wanted::Stop { reason }) => (Outcome::Failed, Some(format!("stopped: {reason}"))),
         // Work that was told to leave and ends has left, whatever it says at the end: if it had finished,
         // it finds so when it resumes.

@@ -11,6 +11,7 @@ pub mod budgets;
 pub mod changes;
 pub mod declare;
 pub mod error;
+mod fold;
 pub mod plain;
 pub mod plan;
 pub mod record;
@@ -22,6 +23,7 @@ pub mod work;
 
 pub use budgets::{BudgetDoc, Budgets};
 pub use error::{Refused, RefusedKind, ReplayError};
+pub use fold::Fold;
 pub use plan::Planned;
 pub use record::{Body, Record};
 pub use site::Site;

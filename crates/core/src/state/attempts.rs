@@ -150,13 +150,19 @@ impl State {
         if index.at() >= self.workloads.len() {
             return Err(Refusal::Unknown("workload", index.0));
         }
-        match self.workloads[index.at()].status {
-            Status::Running | Status::Preempting => self.vacate(index),
-            Status::Starting => self.drop_hold(index),
+        let never_ran = match self.workloads[index.at()].status {
+            Status::Running | Status::Preempting => {
+                self.vacate(index);
+                false
+            }
+            Status::Starting => {
+                self.drop_hold(index);
+                true
+            }
             Status::Queued | Status::Held | Status::Ended => {
                 return Err(Refusal::WrongState(index, "it has no attempt to stop"));
             }
-        }
+        };
         self.notices.push(Notice::Stopped(index, stop));
         let resumable = self.workloads[index.at()].spec.resumable;
         match stop {
@@ -165,6 +171,8 @@ impl State {
             Stop::Cancelled => self.end(index, End::Cancelled),
             Stop::Left | Stop::HostFailed if resumable => self.requeue(index, stop),
             Stop::Left => self.end(index, End::Terminated),
+            // What never ran lost nothing that it would have to resume from.
+            Stop::HostFailed if never_ran => self.requeue(index, stop),
             Stop::HostFailed => self.end(index, End::HostFailed),
         }
         Ok(())

@@ -104,7 +104,7 @@ impl Attempt {
         let outcome = if may_have_run {
             OutcomeRecord::Lost(one_line(&why))
         } else {
-            OutcomeRecord::StartFailed(one_line(&format!("it was claimed, not started: {why}")))
+            OutcomeRecord::NotStarted(one_line(&format!("it was claimed, not started: {why}")))
         };
         let ended = if booted { clock::boot() } else { clock::now() };
         let exit = self.exit_without_shim(state, ended, outcome, boot_id);

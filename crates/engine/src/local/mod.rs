@@ -26,9 +26,9 @@
 //!
 //! | what dies | what happens |
 //! |---|---|
-//! | the daemon, before the shim was started | nobody can write to `control`, there is no state: `StartFailed` |
+//! | the daemon, before the shim was started | nobody can write to `control`, there is no state: `NotStarted` |
 //! | the daemon, later | nothing; it finds the attempt by its folder |
-//! | the shim, before the launcher was told to go | the launcher ends by itself: `StartFailed` |
+//! | the shim, before the launcher was told to go | the launcher ends by itself: `NotStarted` |
 //! | the shim, later | the kernel kills the command (`PR_SET_PDEATHSIG`); the engine kills the rest when it looks, and says `Lost` |
 //! | the command | the shim kills what it left behind: the shim is the *subreaper* of everything below it, so that nothing escapes by a session or a double fork |
 //! | the machine | `Lost`; process numbers of an earlier boot mean nothing and are not touched |

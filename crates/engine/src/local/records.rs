@@ -77,6 +77,7 @@ pub(crate) enum OutcomeRecord {
     Exit(i32),
     Signal(i32),
     StartFailed(String),
+    NotStarted(String),
     Lost(String),
 }
 
@@ -100,6 +101,7 @@ impl ExitRecord {
             OutcomeRecord::Exit(code) => Outcome::Exit { code: *code },
             OutcomeRecord::Signal(number) => Outcome::Signal { number: *number },
             OutcomeRecord::StartFailed(reason) => Outcome::StartFailed { reason: reason.clone() },
+            OutcomeRecord::NotStarted(reason) => Outcome::NotStarted { reason: reason.clone() },
             OutcomeRecord::Lost(reason) => Outcome::Lost { reason: reason.clone() },
         };
         Exited {

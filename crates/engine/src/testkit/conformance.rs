@@ -337,13 +337,14 @@ pub fn an_end_without_witness_is_known(subject: &mut impl Subject) {
     assert!(!exited.was_told_to_leave);
 }
 
-/// An attempt that was claimed by a daemon which was killed before it started it has failed, for good.
+/// An attempt that was claimed by a daemon which was killed before it started it never starts; that it was no
+/// fault of its own is told.
 pub fn a_claim_without_a_start_fails(subject: &mut impl Subject) {
     let order = subject.order(&key(), &Work::Exit(0));
     subject.claim_only(&order);
     for _ in 0..2 {
         let exited = await_exit(subject, &key());
-        assert!(matches!(exited.outcome, Outcome::StartFailed { .. }), "{exited:?}");
+        assert!(matches!(exited.outcome, Outcome::NotStarted { .. }), "{exited:?}");
         assert_eq!(exited.started_at, None);
         subject.engine().start(&order).expect("start");
     }

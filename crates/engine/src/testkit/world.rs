@@ -177,7 +177,7 @@ impl FakeWorld {
         if let Some(attempt) = world.attempts.get_mut(&order.key) {
             attempt.starts_ms = None;
             let reason = "it was claimed, not started".to_owned();
-            attempt.ends = Some((now_ms, Outcome::StartFailed { reason }));
+            attempt.ends = Some((now_ms, Outcome::NotStarted { reason }));
         }
         world.happen();
     }

@@ -143,7 +143,8 @@ fn work_runs_as_its_user() {
     assert_eq!(outcome, Outcome::Exit { code: 0 }, "{said}");
     assert!(said.starts_with("daemon\ndaemon\n"), "{said}");
     assert!(said.trim_end().ends_with(" daemon"), "{said}");
-    let saved = fs::metadata(local.path("checkpoints/work/saved")).expect("what it saved");
+    let saved = fs::metadata(local.path("checkpoints").join(order.key.workload()).join("saved"))
+        .expect("what it saved");
     assert_ne!(saved.uid(), 0);
 
     let other = AttemptKey::new("work", 2).expect("a good key");
@@ -298,14 +299,17 @@ fn a_folder_has_one_engine_at_a_time() {
 }
 
 #[test]
-fn a_shim_that_does_not_run_is_a_failed_start() {
+fn a_shim_that_does_not_run_starts_nothing() {
     for (shim, why) in [("/no/such/shim", "/no/such/shim"), ("/bin/false", "claimed, not started")]
     {
         let mut local = Local::with(|options| options.shim = vec![shim.to_owned()]);
         let order = local.order(&key(), &Work::Exit(0));
         local.engine().start(&order).expect("start");
         let exited = await_exit(&mut local, &key());
-        let Outcome::StartFailed { reason } = &exited.outcome else { panic!("{exited:?}") };
+        let (Outcome::StartFailed { reason } | Outcome::NotStarted { reason }) = &exited.outcome
+        else {
+            panic!("{exited:?}")
+        };
         assert!(reason.contains(why), "{reason}");
         // One that does is not tried later.
         local.options().shim = vec![SHIM.to_owned()];

@@ -305,3 +305,22 @@ async fn a_job_that_panics_takes_nothing_with_it() {
     world.submit("max", &workload("x", "program-a/team-a1")).await;
     assert!(world.records().await.len() > before);
 }
+
+#[tokio::test]
+async fn a_round_that_panics_does_not_end_the_rounds() {
+    let world = World::new();
+    let number = world.submit("max", &workload("w", "program-a/team-a1")).await;
+    world.until(number, Standing::Protected).await;
+    std::panic::set_hook(Box::new(|_| {}));
+    world.processes.panic_once();
+    while world.processes.will_panic() {
+        // Every job is followed by a round.
+        world.records().await;
+    }
+    world.records().await;
+    let _ = std::panic::take_hook();
+    assert_eq!(world.ask("max", "GET", &format!("/v1/workloads/{number}"), "").await.status, 200);
+    let next = world.submit("max", &workload("x", "program-a/team-a1")).await;
+    world.until(next, Standing::Protected).await;
+    assert_eq!(world.ask("max", "GET", "/readyz", "").await.status, 200);
+}

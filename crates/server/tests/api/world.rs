@@ -23,12 +23,17 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tower::ServiceExt as _;
 
 /// Pretended processes: they run as soon as they are started, and end when they are told to.
 #[derive(Clone, Default)]
-pub(crate) struct Processes(Arc<Mutex<BTreeMap<AttemptKey, AttemptState>>>);
+pub(crate) struct Processes(
+    Arc<Mutex<BTreeMap<AttemptKey, AttemptState>>>,
+    /// Whether the next look at them panics.
+    Arc<AtomicBool>,
+);
 
 fn moment() -> Moment {
     Moment { unix_ms: 1_700_000_000_000, boot_ms: None }
@@ -40,6 +45,16 @@ impl Processes {
         let mut all = self.0.lock().expect("no panic while it was held");
         let found = all.iter_mut().find(|(key, _)| key.workload() == workload.to_string());
         *found.expect("it runs").1 = exited(Outcome::Exit { code });
+    }
+
+    /// Has the next round meet a fault.
+    pub(crate) fn panic_once(&self) {
+        self.1.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it has yet to.
+    pub(crate) fn will_panic(&self) -> bool {
+        self.1.load(Ordering::SeqCst)
     }
 }
 
@@ -58,6 +73,7 @@ impl Engine for Processes {
     }
 
     fn observe(&mut self) -> Result<Vec<Observation>, Error> {
+        assert!(!self.1.swap(false, Ordering::SeqCst), "a fault of ours");
         let all = self.0.lock().expect("no panic while it was held");
         let one = |(key, state): (&AttemptKey, &AttemptState)| Observation {
             key: key.clone(),

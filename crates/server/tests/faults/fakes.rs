@@ -52,6 +52,7 @@ pub(crate) struct Outside {
     pub(crate) snapshots: Option<(u64, Vec<u8>)>,
     pub(crate) journal_failures: u64,
     pub(crate) engine_failures: u64,
+    pub(crate) never_started: u64,
 }
 
 #[derive(Clone)]
@@ -214,7 +215,14 @@ impl Engine for World {
                     order.key
                 );
             }
-            let process = Process { gpus, starts_at, ends_at, told: false, ended: None };
+            let mut process = Process { gpus, starts_at, ends_at, told: false, ended: None };
+            if outside.faulty && outside.dice.one_in(20) {
+                // Whoever was to start it died before.
+                process.starts_at = u64::MAX;
+                let reason = "it was claimed, not started".to_owned();
+                process.ended = Some((now, Outcome::NotStarted { reason }));
+                outside.never_started += 1;
+            }
             outside.processes.insert(order.key.clone(), process);
         }
         if fails { Err(lost()) } else { Ok(()) }

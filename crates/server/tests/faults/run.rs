@@ -16,6 +16,7 @@ pub(crate) struct Seen {
     pub(crate) crashes: u64,
     pub(crate) journal_failures: u64,
     pub(crate) engine_failures: u64,
+    pub(crate) never_started: u64,
     pub(crate) evictions: u64,
     pub(crate) completed: u64,
     pub(crate) cancelled: u64,
@@ -26,6 +27,7 @@ impl Seen {
         self.crashes += other.crashes;
         self.journal_failures += other.journal_failures;
         self.engine_failures += other.engine_failures;
+        self.never_started += other.never_started;
         self.evictions += other.evictions;
         self.completed += other.completed;
         self.cancelled += other.cancelled;
@@ -93,6 +95,7 @@ pub(crate) fn play(seed: u64) -> Seen {
         snapshots: None,
         journal_failures: 0,
         engine_failures: 0,
+        never_started: 0,
     };
     let world = World(Arc::new(Mutex::new(outside)));
     let mut daemon = open_again(&world);
@@ -127,6 +130,7 @@ pub(crate) fn play(seed: u64) -> Seen {
     let outside = world.lock();
     seen.journal_failures = outside.journal_failures;
     seen.engine_failures = outside.engine_failures;
+    seen.never_started = outside.never_started;
     seen
 }
 
@@ -244,6 +248,9 @@ fn come_to_the_end(
                 panic!("seed {seed}: {work:?} does not come to an end")
             }
         }
+        let failed = work.stage == Stage::Ended(Ending::Failed);
+        let ran = work.attempts.iter().any(|attempt| attempt.started_ms.is_some());
+        assert!(!failed || ran, "seed {seed}: failed without a try: {work:?}");
         charged += work.charged_gpu_ms();
         let evicted = work.attempts.iter().filter(|attempt| attempt.eviction.is_some());
         seen.evictions += evicted.count() as u64;
