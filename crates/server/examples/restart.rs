@@ -1,7 +1,8 @@
 //! How long a restart takes with a long journal: `cargo run --release -p bursar-server --example restart [RECORDS]`.
 //!
 //! Plays a site of 1,024 GPUs until its journal has a million records, then opens the data folder with the
-//! latest snapshot, as a restart does, and without any, as the first start of a new binary does.
+//! latest snapshot, as a restart does, and without any, as the first start of a new binary does. Both check the
+//! whole chain first, as `bursar up` does.
 
 use bursar_engine::{LocalEngine, LocalOptions};
 use bursar_server::daemon::StartOptions;
@@ -154,7 +155,7 @@ impl AppendRecords for Store {
 
 fn open(data: &Path, label: &str) -> Result<f64, Failure> {
     let begun = Instant::now();
-    let store = Store::open_or_create(data.join("site"), Check::Tail)?;
+    let store = Store::open_or_create(data.join("site"), Check::Full)?;
     let engine = LocalEngine::open(&data.join("engine"), LocalOptions::new(vec!["true".into()]))?;
     let options = StartOptions {
         checkpoint_root: data.join("checkpoints"),

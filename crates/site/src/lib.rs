@@ -10,6 +10,7 @@
 pub mod budgets;
 pub mod changes;
 pub mod declare;
+mod entry;
 pub mod error;
 mod fold;
 pub mod plain;

@@ -519,7 +519,10 @@ impl Site {
     /// What a submission would cost if it ran for its contract, in GPU-milliseconds at rate 1.
     #[must_use]
     pub fn contract_gpu_ms(&self, accepted: &Accepted) -> u64 {
-        u64::from(accepted.declared.gpus).saturating_mul(accepted.declared.min_runtime_ms)
+        let declared = &accepted.declared;
+        // Ended at its max_runtime, it is protected until then only.
+        let contract = declared.min_runtime_ms.min(declared.max_runtime_ms.unwrap_or(u64::MAX));
+        u64::from(declared.gpus).saturating_mul(contract)
     }
 
     /// When a submission would start, told by a copy of the core that takes it now: at once, or by when it is

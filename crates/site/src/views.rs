@@ -2,7 +2,7 @@
 
 use crate::site::Site;
 use crate::work::{Attempt, Ending, Stage, Work};
-use bursar_core::{HostState, Status, TimeMs, WaitReason, WorkloadIx};
+use bursar_core::{HostState, SpanMs, Status, TimeMs, WaitReason, WorkloadIx};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -184,9 +184,10 @@ impl Site {
                     "it is unallocated and waits for idle GPUs; {idle_gpus} are idle, not where it fits"
                 )
             }
-            WaitReason::BacksOff { .. } => {
-                "it is unallocated, was preempted repeatedly and backs off".into()
-            }
+            WaitReason::BacksOff { until } => format!(
+                "it is unallocated and was preempted repeatedly; it is not tried again for {}",
+                SpanMs(until.since(self.scheduler.state().now()).0.div_ceil(1_000) * 1_000)
+            ),
             WaitReason::Compared(policy) => format!("it waits by policy {policy}"),
         };
         Some(why)
@@ -378,10 +379,9 @@ impl Site {
 
 pub(crate) fn until_of(reason: &WaitReason) -> Option<TimeMs> {
     match reason {
-        WaitReason::Reserved { until }
-        | WaitReason::Grace { until }
-        | WaitReason::BacksOff { until } => Some(*until),
+        WaitReason::Reserved { until } | WaitReason::Grace { until } => Some(*until),
         WaitReason::Order { until, .. } => *until,
-        WaitReason::Idle { .. } | WaitReason::Compared(_) => None,
+        // Backing off ends then, but nothing is promised.
+        WaitReason::BacksOff { .. } | WaitReason::Idle { .. } | WaitReason::Compared(_) => None,
     }
 }

@@ -104,7 +104,9 @@ pub(super) async fn submit(
                 let accepted = submission.accepted;
                 let enters = submission.held.is_none();
                 let answer = Submitted {
-                    contract_gpu_ms: site.contract_gpu_ms(&accepted),
+                    contract_gpu_ms: site
+                        .contract_gpu_ms(&accepted)
+                        .saturating_mul(u64::from(submission.count)),
                     would_start: enters.then(|| site.would_start(&accepted)).flatten(),
                     count: submission.count,
                     held: submission.held,

@@ -37,6 +37,39 @@ fn a_journal_folds_to_the_same_site() {
     }
 }
 
+/// A run of the real daemon with real processes (crates/server/examples/journal_text.rs says which), folded by
+/// this binary. If the rules have changed on purpose, it is recorded anew.
+#[test]
+fn a_recorded_run_is_decided_again_plan_by_plan() {
+    let text = include_str!("../recorded/demo.jsonl");
+    let records: Vec<Record> =
+        text.lines().map(|line| serde_json::from_str(line).expect("a record")).collect();
+    let mut site = Site::new(&records[0], &records[1]).expect("it begins");
+    let (mut plans, mut decisions) = (0, 0);
+    for record in &records[2..] {
+        if let Body::Planned { decisions: known, hash } = &record.body {
+            // What apply compares, for all to see; and a site from a snapshot decides the same.
+            let mut copy = Site::restored(&site.snapshot()).expect("it is ours");
+            if matches!(records[record.seq as usize - 2].body, Body::Planned { .. }) {
+                let planned = copy.plan(record.at_ms);
+                assert_eq!((planned.decisions, &planned.hash), (*known, hash), "{planned:?}");
+            }
+            (plans, decisions) = (plans + 1, decisions + known);
+        }
+        site.apply(record).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let attempts = || site.works().flat_map(|work| &work.attempts);
+    let evicted = |rule| {
+        attempts().filter(move |one| one.eviction.as_ref().is_some_and(|why| why.rule == rule))
+    };
+    assert!(plans > 100 && decisions > 60, "{plans} plans, {decisions} decisions");
+    assert!(evicted(6).count() > 5 && evicted(9).count() > 1, "preemptions and drains");
+    let count = |kind| records.iter().filter(|record| record.body.kind() == kind).count();
+    for kind in ["drain_started", "host_up", "change_scheduled", "requeued", "cancelled"] {
+        assert!(count(kind) > 0, "{kind}");
+    }
+}
+
 /// A restart: the journal up to some record is a snapshot, the rest is folded.
 #[test]
 fn a_snapshot_is_the_site_and_goes_on_as_it_would_have() {
