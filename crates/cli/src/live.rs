@@ -278,13 +278,20 @@ pub(crate) fn show(args: &WorkloadArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How many hosts of an attempt are shown; `--json` has all of them.
+const HOSTS_SHOWN: usize = 4;
+
 fn attempt_text(attempt: &Value) -> String {
     let hosts = attempt["placement"].as_array().into_iter().flatten().map(|place| {
         let gpus: Vec<String> =
             place[1].as_array().into_iter().flatten().map(ToString::to_string).collect();
         format!("{}[{}]", words(&place[0]), gpus.join(","))
     });
-    let hosts: Vec<String> = hosts.collect();
+    let mut hosts: Vec<String> = hosts.collect();
+    if hosts.len() > HOSTS_SHOWN {
+        let left_out = hosts.len() - HOSTS_SHOWN;
+        hosts.splice(HOSTS_SHOWN - 1..hosts.len() - 1, [format!("… {left_out} more …")]);
+    }
     let class = if attempt["allocated"] == true { "allocated" } else { "unallocated" };
     let mut text = format!(
         "  attempt {} ({class}) on {}: {}\n",
