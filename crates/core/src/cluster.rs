@@ -8,14 +8,9 @@
 //! leave), `held` (free, kept for workloads that wait for more), `awaited` (of the dying, spoken for by such
 //! workloads) and `starting` (taken by starts that the engine has not confirmed).
 
-mod pool;
-
-pub use pool::{Ask, Pool};
-
 use crate::units::{HostIx, ModelIx, WorkloadIx};
 use alloc::vec;
 use alloc::vec::Vec;
-use pool::Levels;
 
 /// Hosts and the GPUs taken on each, in the order of declaration.
 pub type Placement = Vec<(HostIx, u32)>;
@@ -111,6 +106,143 @@ pub enum Was {
     Unallocated,
     /// Running, charged.
     Allocated,
+}
+
+/// Hosts of one model and size.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Pool {
+    /// The model.
+    pub model: ModelIx,
+    /// GPUs of each host.
+    pub gpus_per_host: u32,
+    /// The hosts in the order of declaration.
+    pub hosts: Vec<HostIx>,
+    /// Hosts that are up, by their idle GPUs.
+    by_idle: Levels,
+    /// Hosts that are up, by the GPUs that any allocated request may have.
+    by_soft: Levels,
+    /// GPUs that are nobody's once those who were told to leave are gone, over all hosts.
+    idle_soon: u32,
+}
+
+/// Hosts of a pool by an amount of GPUs: for each amount a bit set of places.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+struct Levels {
+    sets: Vec<Vec<u64>>,
+    counts: Vec<u32>,
+}
+
+impl Levels {
+    fn new(gpus_max: u32, hosts: usize) -> Self {
+        let levels = gpus_max as usize + 1;
+        Self { sets: vec![vec![0; hosts.div_ceil(64)]; levels], counts: vec![0; levels] }
+    }
+
+    fn change(&mut self, place: usize, before: Option<u32>, after: Option<u32>) {
+        let (word, bit) = (place / 64, 1u64 << (place % 64));
+        if let Some(gpus) = before {
+            self.sets[gpus as usize][word] &= !bit;
+            self.counts[gpus as usize] -= 1;
+        }
+        if let Some(gpus) = after {
+            self.sets[gpus as usize][word] |= bit;
+            self.counts[gpus as usize] += 1;
+        }
+    }
+
+    /// How many hosts have at least `gpus`.
+    fn with(&self, gpus: u32) -> u32 {
+        self.counts.iter().skip(gpus as usize).sum()
+    }
+
+    /// Whether any host has at least `gpus`.
+    fn any_with(&self, gpus: u32) -> bool {
+        self.counts[(gpus as usize).min(self.counts.len())..].iter().any(|&count| count > 0)
+    }
+
+    /// The places with at least `gpus`: least first, then in the order of declaration.
+    fn places_with(&self, gpus: u32) -> impl Iterator<Item = usize> + '_ {
+        let levels = self.sets.iter().zip(&self.counts).skip(gpus as usize);
+        levels.filter(|&(_, &count)| count > 0).flat_map(|(set, _)| bits(set))
+    }
+}
+
+impl Pool {
+    /// How many hosts that are up have at least `gpus` idle.
+    #[must_use]
+    pub fn hosts_with_idle(&self, gpus: u32) -> u32 {
+        self.by_idle.with(gpus)
+    }
+
+    /// Whether idle and unallocated GPUs could be enough for `ask`, whichever hosts it may use.
+    #[must_use]
+    pub fn soft_may_fit(&self, ask: Ask) -> bool {
+        if ask.is_single() {
+            self.by_soft.any_with(ask.single_gpus())
+        } else {
+            self.by_soft.with(ask.gpus_per_host) >= ask.hosts
+        }
+    }
+
+    /// The hosts that are up and have at least `gpus` that any allocated request may have.
+    pub fn soft_hosts(&self, gpus: u32) -> impl Iterator<Item = HostIx> + '_ {
+        self.by_soft.places_with(gpus).map(|place| self.hosts[place])
+    }
+
+    /// GPUs that are nobody's once those who were told to leave are gone, over all hosts that are up.
+    #[must_use]
+    pub const fn idle_soon(&self) -> u32 {
+        self.idle_soon
+    }
+
+    /// Idle GPUs over all hosts that are up.
+    #[must_use]
+    pub fn idle(&self) -> u32 {
+        self.by_idle.counts.iter().zip(0u32..).map(|(hosts, gpus)| hosts * gpus).sum()
+    }
+}
+
+/// What a gang asks of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ask {
+    /// Whole hosts, or hosts of an explicit shape.
+    pub hosts: u32,
+    /// GPUs on each of those.
+    pub gpus_per_host: u32,
+    /// GPUs on one further host; 0 for none.
+    pub rest: u32,
+}
+
+impl Ask {
+    /// The shape of `gpus` on hosts of `per_host` (rule 8), or the explicit one.
+    #[must_use]
+    pub fn on(gpus: u32, shape: Option<(u32, u32)>, per_host: u32) -> Self {
+        match shape {
+            Some((hosts, each)) => Self { hosts, gpus_per_host: each, rest: 0 },
+            None if gpus <= per_host => Self { hosts: 0, gpus_per_host: 0, rest: gpus },
+            None => Self { hosts: gpus / per_host, gpus_per_host: per_host, rest: gpus % per_host },
+        }
+    }
+
+    /// Whether one host is enough.
+    #[must_use]
+    pub const fn is_single(&self) -> bool {
+        self.hosts == 0 || (self.hosts == 1 && self.rest == 0)
+    }
+
+    /// GPUs on the single host of a single ask.
+    #[must_use]
+    pub const fn single_gpus(&self) -> u32 {
+        if self.hosts == 0 { self.rest } else { self.gpus_per_host }
+    }
+
+    /// The fewest GPUs that any of its hosts gives.
+    #[must_use]
+    pub const fn smallest_part(&self) -> u32 {
+        if self.rest > 0 { self.rest } else { self.gpus_per_host }
+    }
 }
 
 /// All hosts.
@@ -511,118 +643,16 @@ impl Cluster {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cluster(hosts: &[(u32, u32)]) -> Cluster {
-        let specs: Vec<HostSpec> = hosts
-            .iter()
-            .map(|&(gpus, domain)| HostSpec { gpus, model: ModelIx(0), domain })
-            .collect();
-        Cluster::new(&specs, vec![1])
-    }
-
-    fn occupy(cluster: &mut Cluster, id: u32, placement: &[(u32, u32)]) {
-        let placement = placement.iter().map(|&(host, gpus)| (HostIx(host), gpus)).collect();
-        cluster.occupy(WorkloadIx(id), &placement, true);
-    }
-
-    fn place(cluster: &Cluster, gpus: u32) -> Option<Vec<(u32, u32)>> {
-        let (pool, ask) = cluster.asks(gpus, None, None).next()?;
-        let placement = cluster.place_idle(pool, ask, |_| true)?;
-        Some(placement.into_iter().map(|(host, gpus)| (host.0, gpus)).collect())
-    }
-
-    #[test]
-    fn the_fullest_host_that_fits_then_the_first_declared() {
-        let mut cluster = cluster(&[(8, 0), (8, 0), (8, 0)]);
-        assert_eq!(place(&cluster, 3), Some(vec![(0, 3)]));
-        occupy(&mut cluster, 1, &[(1, 4)]);
-        assert_eq!(place(&cluster, 3), Some(vec![(1, 3)]));
-        assert_eq!(place(&cluster, 5), Some(vec![(0, 5)]));
-    }
-
-    #[test]
-    fn a_gang_takes_whole_hosts_and_one_partly_used() {
-        let mut cluster = cluster(&[(4, 0); 4]);
-        occupy(&mut cluster, 1, &[(0, 1)]);
-        assert_eq!(place(&cluster, 10), Some(vec![(0, 2), (1, 4), (2, 4)]));
-        occupy(&mut cluster, 2, &[(1, 1), (2, 1)]);
-        assert_eq!(place(&cluster, 10), None);
-    }
-
-    #[test]
-    fn a_gang_keeps_to_few_domains_and_leaves_the_large_ones_whole() {
-        let mut cluster =
-            cluster(&[(8, 0), (8, 0), (8, 0), (8, 0), (8, 1), (8, 1), (8, 1), (8, 2), (8, 2)]);
-        assert_eq!(place(&cluster, 16), Some(vec![(7, 8), (8, 8)]));
-        assert_eq!(place(&cluster, 24), Some(vec![(4, 8), (5, 8), (6, 8)]));
-        occupy(&mut cluster, 1, &[(7, 1)]);
-        assert_eq!(place(&cluster, 40), Some(vec![(0, 8), (1, 8), (2, 8), (3, 8), (8, 8)]));
-        assert_eq!(place(&cluster, 8 * 9), None);
-    }
-
-    #[test]
-    fn the_rest_of_a_gang_stays_near_it() {
-        let mut cluster = cluster(&[(8, 0), (8, 0), (8, 1), (8, 1), (8, 1)]);
-        occupy(&mut cluster, 1, &[(0, 2)]);
-        assert_eq!(place(&cluster, 12), Some(vec![(0, 4), (1, 8)]));
-        assert_eq!(place(&cluster, 20), Some(vec![(2, 8), (3, 8), (4, 4)]));
-    }
-
-    #[test]
-    fn what_fits_one_host_is_not_split_over_smaller_ones() {
-        let cluster = cluster(&[(4, 0), (4, 0), (8, 0)]);
-        assert_eq!(place(&cluster, 6), Some(vec![(2, 6)]));
-        assert_eq!(cluster.asks(6, None, None).count(), 1);
-        assert_eq!(cluster.asks(9, None, None).count(), 0);
-        assert_eq!(cluster.largest_gang(None), 8);
-    }
-
-    #[test]
-    fn held_and_dying_gpus_are_not_idle() {
-        let mut cluster = cluster(&[(8, 0)]);
-        occupy(&mut cluster, 1, &[(0, 6)]);
-        let six = vec![(HostIx(0), 6)];
-        cluster.mark_dying(&six, true);
-        let four = vec![(HostIx(0), 4)];
-        assert_eq!(cluster.hold(&four), four);
-        let host = |cluster: &Cluster| (cluster.hosts[0].idle(), cluster.hosts[0].idle_soon());
-        assert_eq!(host(&cluster), (2, 4));
-        cluster.vacate(WorkloadIx(1), &six, Was::Dying);
-        cluster.serve(HostIx(0), 4);
-        assert_eq!(host(&cluster), (4, 4));
-        cluster.begin_start(&four);
-        assert_eq!(host(&cluster), (4, 4));
-        cluster.end_start(&four);
-        cluster.occupy(WorkloadIx(2), &four, true);
-        assert_eq!(host(&cluster), (4, 4));
-        cluster.set_state(HostIx(0), HostState::Draining);
-        assert_eq!(place(&cluster, 1), None);
-    }
-
-    #[test]
-    fn what_is_kept_for_one_is_not_given_to_another_who_awaits_more() {
-        // 4 GPUs have come free for the first and are kept; a second awaits 2 of 4 that are dying.
-        let mut cluster = cluster(&[(8, 0)]);
-        occupy(&mut cluster, 1, &[(0, 4)]);
-        let (four, two) = (vec![(HostIx(0), 4)], vec![(HostIx(0), 2)]);
-        assert_eq!(cluster.hold(&four), vec![]);
-        cluster.mark_dying(&four, true);
-        assert_eq!(cluster.hold(&two), two);
-        assert_eq!((cluster.hosts[0].idle(), cluster.hosts[0].idle_soon()), (0, 2));
-        cluster.unhold(&two, &two);
-        cluster.unhold(&four, &Placement::new());
-        assert_eq!((cluster.hosts[0].idle(), cluster.hosts[0].idle_soon()), (4, 8));
-    }
-
-    #[test]
-    fn a_start_on_idle_gpus_does_not_count_on_those_who_leave() {
-        let mut cluster = cluster(&[(8, 0)]);
-        occupy(&mut cluster, 1, &[(0, 6)]);
-        cluster.mark_dying(&vec![(HostIx(0), 6)], true);
-        cluster.begin_start_on_idle(&vec![(HostIx(0), 2)]);
-        assert_eq!((cluster.hosts[0].idle(), cluster.hosts[0].idle_soon()), (0, 6));
-    }
+/// The places of the bits that are set, lowest first.
+fn bits(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
+    words.iter().enumerate().flat_map(|(index, &word)| {
+        core::iter::successors((word != 0).then_some(word), |&word| {
+            let rest = word & (word - 1);
+            (rest != 0).then_some(rest)
+        })
+        .map(move |word| index * 64 + word.trailing_zeros() as usize)
+    })
 }
+
+#[cfg(test)]
+mod tests;

@@ -131,6 +131,8 @@ struct State {
     /// Workloads that have not ended.
     open: BTreeMap<u64, Known>,
     next_number: u64,
+    /// How many of those that were asked to run again are known.
+    run_again: usize,
     hosts: BTreeMap<String, (&'static str, Option<String>)>,
     good_tokens: BTreeSet<String>,
     preemptions: u64,
@@ -300,7 +302,12 @@ impl State {
             self.open.remove(&number);
         }
         if moved {
-            let numbers = self.next_number..site.next_number();
+            // After a journal failed there may be fewer than before.
+            let again = site.run_again().get(self.run_again..).unwrap_or_default();
+            let again = again.iter().copied().filter(|number| !self.open.contains_key(number));
+            let again: BTreeSet<u64> = again.filter(|&number| number < self.next_number).collect();
+            self.run_again = site.run_again().len();
+            let numbers = again.into_iter().chain(self.next_number..site.next_number());
             // The first look is at all there is, the others at what came since.
             for work in numbers.filter_map(|number| site.work(number)) {
                 let standing = site.standing(work);

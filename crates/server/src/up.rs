@@ -102,6 +102,16 @@ fn text(error: impl std::fmt::Display) -> String {
 /// # Errors
 /// If data, engine, journal or port cannot be had.
 pub fn up(options: UpOptions) -> Result<Up, String> {
+    // Before anything is created: an address in use is the most likely of all mistakes.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(text)?;
+    let listener = runtime
+        .block_on(tokio::net::TcpListener::bind(options.listen))
+        .map_err(|error| format!("cannot listen on {}: {error}; try --listen", options.listen))?;
+    let address = listener.local_addr().map_err(text)?;
     // All of it: a start that begins at a snapshot would not come upon damage before that.
     let store = Store::open_or_create(&options.data, Check::Full).map_err(text)?;
     let mut local = LocalOptions::new(options.shim.clone());
@@ -164,22 +174,14 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
         return Err(told.clone());
     }
     change_settings(&mut daemon, &options.settings)?;
-    let first_secret = first_token(&mut daemon)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(text)?;
-    let listener = runtime
-        .block_on(tokio::net::TcpListener::bind(options.listen))
-        .map_err(|error| format!("cannot listen on {}: {error}; try --listen", options.listen))?;
-    let address = listener.local_addr().map_err(text)?;
     let reports = {
         let _runtime = runtime.enter();
         let listen = || report::listen(&socket);
         let listener = is_short.then(listen).transpose();
         listener.map_err(|error| format!("{}: {error}", socket.display()))?
     };
+    // The last that may fail: a token that was made and never told would lock its owner out.
+    let first_secret = first_token(&mut daemon)?;
     let limiter = Limiter::by_process_clock(&options.limits);
     // Who follows from the first moment on misses nothing of it.
     watch.hub.look(&daemon);

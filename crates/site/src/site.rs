@@ -40,6 +40,8 @@ pub struct Site {
     pub(crate) dependents: BTreeMap<u64, Vec<u64>>,
     /// What every version of the tree changed, oldest first.
     pub(crate) changes: Vec<Change>,
+    /// Workloads that had ended and were asked to run again, in that order.
+    pub(crate) run_again: Vec<u64>,
     /// Change sets that wait for their moment, by number.
     pub(crate) scheduled: BTreeMap<u64, Scheduled>,
 }
@@ -124,6 +126,7 @@ impl Site {
             created: created.clone(),
             budgets,
             changes: vec![first_change],
+            run_again: Vec::new(),
             scheduled: BTreeMap::new(),
             scheduler: Scheduler::new(state, Box::new(policy)),
             gpu_owners: hosts.iter().map(|host| vec![None; host.gpus as usize]).collect(),
@@ -156,6 +159,12 @@ impl Site {
     #[must_use]
     pub const fn next_number(&self) -> u64 {
         self.next_number
+    }
+
+    /// Workloads that had ended and were asked to run again, in that order, as often as they were.
+    #[must_use]
+    pub fn run_again(&self) -> &[u64] {
+        &self.run_again
     }
 
     /// A workload.
@@ -399,6 +408,7 @@ impl Site {
             Stage::Ended(_) => {
                 work.cancelled = false;
                 work.wait_again();
+                self.run_again.push(number);
                 self.release(at, number)
             }
             Stage::Live(_) => {
@@ -563,7 +573,10 @@ impl Site {
             let name = self.created.hosts[host.at()].name.clone();
             placement.push((name, taken.into_iter().map(|gpu| gpu as u32).collect()));
         }
-        let before = self.works[&number].attempts_before;
+        let work = self.works.get_mut(&number).expect("a place is a workload's");
+        // Asked of the attempt before, which left for another reason.
+        work.requeue_by_ms = None;
+        let before = work.attempts_before;
         let attempt = Attempt {
             number: before + core.attempt,
             allocated: core.allocated,

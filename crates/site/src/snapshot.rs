@@ -50,6 +50,7 @@ struct Written<'a> {
     gpu_owners: &'a [Vec<Option<u64>>],
     dependents: &'a BTreeMap<u64, Vec<u64>>,
     changes: &'a [Change],
+    run_again: &'a [u64],
     scheduled: &'a BTreeMap<u64, Scheduled>,
 }
 
@@ -70,6 +71,7 @@ struct Read {
     gpu_owners: Vec<Vec<Option<u64>>>,
     dependents: BTreeMap<u64, Vec<u64>>,
     changes: Vec<Change>,
+    run_again: Vec<u64>,
     scheduled: BTreeMap<u64, Scheduled>,
 }
 
@@ -95,6 +97,7 @@ impl Site {
             gpu_owners: &self.gpu_owners,
             dependents: &self.dependents,
             changes: &self.changes,
+            run_again: &self.run_again,
             scheduled: &self.scheduled,
         };
         let head = Head { decides_as: DECIDES_AS.to_owned() };
@@ -137,6 +140,7 @@ impl Site {
             gpu_owners: read.gpu_owners,
             dependents: read.dependents,
             changes: read.changes,
+            run_again: read.run_again,
             scheduled: read.scheduled,
         })
     }

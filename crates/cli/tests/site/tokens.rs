@@ -63,3 +63,20 @@ fn the_first_token_can_go_to_a_file_and_is_found_where_people_keep_it() {
     assert_eq!(done.code, Some(2));
     assert!(done.stderr.starts_with("bursar: no token: set BURSAR_TOKEN"), "{}", done.stderr);
 }
+
+/// The first token is told once: a start that fails must not have made it.
+#[test]
+fn an_address_in_use_costs_nobody_the_first_token() {
+    let dir = folder();
+    let data = dir.path().join("site");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let data_name = data.to_str().expect("text");
+    let args = ["up", "--data", data_name, "--listen", &address, "--virtual-gpus", "1"];
+    let refused = finish(&mut command(&args));
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("cannot listen on") && refused.stderr.contains("--listen"));
+    assert!(!data.exists(), "nothing was created");
+    let site = Site::up(&data);
+    assert!(!site.token.is_empty(), "the first token is told");
+}

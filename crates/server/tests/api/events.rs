@@ -194,3 +194,19 @@ async fn who_is_too_slow_is_dropped_and_delays_nobody() {
     let mut again = Following::begin(&world, "max", Some("1")).await;
     assert_eq!(again.next().await.expect("an event").kind, "reset");
 }
+
+#[tokio::test]
+async fn what_runs_once_more_is_told_again() {
+    let world = World::new();
+    let number = world.submit("max", &workload("w", "program-a/team-a1")).await;
+    world.until(number, Standing::Protected).await;
+    let mut max = Following::begin(&world, "max", None).await;
+    world.processes.end(number, 0);
+    max.until(|told| stands(told, number, "ended")).await;
+    let path = format!("/v1/workloads/{number}/requeue");
+    assert_eq!(world.ask("max", "POST", &path, "").await.status, 200);
+    let seen = max.until(|told| stands(told, number, "protected")).await;
+    assert_eq!(seen.last().expect("one").data["attempts"], 2);
+    let counts = world.hub.counts();
+    assert_eq!(counts.standings.get(&(Standing::Protected, false)), Some(&1), "{counts:?}");
+}

@@ -106,6 +106,18 @@ impl World {
         let seq = self.records.len() as u64 + 1;
         let body = Body::Planned { decisions: planned.decisions, hash: planned.hash };
         let record = Record { seq, at_ms: self.now_ms, actor: None, body };
+        for work in self.site.works() {
+            let open = work.latest().filter(|one| one.ended_ms.is_none());
+            if let (Some(by), Some(started)) =
+                (work.requeue_by_ms, open.and_then(|one| one.started_ms))
+            {
+                assert!(
+                    by >= started,
+                    "{} is to leave for what its last attempt was asked",
+                    work.number
+                );
+            }
+        }
         // The site has planned already; only its place in the journal is new.
         self.site.planned(seq);
         self.records.push(record);
