@@ -187,6 +187,22 @@ impl Ledger {
         });
     }
 
+    /// What is known late: an attempt ran (or did not) from `from` to `now`, other than it was charged.
+    pub fn correct(
+        &mut self,
+        tree: &Tree,
+        leaf: BudgetIx,
+        units: u64,
+        allocated: bool,
+        change: Change,
+        (from, now): (TimeMs, TimeMs),
+    ) {
+        self.each_above(tree, leaf, |account| {
+            let window = if allocated { &mut account.charged } else { &mut account.unallocated };
+            window.correct(from, now, u128::from(units), change);
+        });
+    }
+
     /// What a budget has charged within the lookback plus what its contracts still protect, in units.
     #[must_use]
     pub fn used_units(&self, node: BudgetIx, now: TimeMs) -> u128 {

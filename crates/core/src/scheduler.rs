@@ -18,8 +18,12 @@ pub enum Event {
     Cancelled(WorkloadIx),
     /// The engine runs the attempt that it was told to start.
     Started(WorkloadIx),
+    /// The same, heard of late: it has run since a moment that lies behind.
+    StartedAt(WorkloadIx, TimeMs),
     /// An attempt has stopped.
     Stopped(WorkloadIx, Stop),
+    /// The same, heard of late: it stopped at a moment that lies behind, and is charged until then only.
+    StoppedAt(WorkloadIx, Stop, TimeMs),
     /// A host failed.
     HostFailed(HostIx),
     /// A host is back in service.
@@ -114,8 +118,12 @@ impl Scheduler {
         let result = match event {
             Event::Submitted(spec) => state.submit(*spec).map(Some),
             Event::Cancelled(workload) => state.cancel(workload).map(|()| None),
-            Event::Started(workload) => state.started(workload).map(|()| None),
-            Event::Stopped(workload, stop) => state.stopped(workload, stop).map(|()| None),
+            Event::Started(workload) => state.started(workload, at).map(|()| None),
+            Event::StartedAt(workload, since) => state.started(workload, since).map(|()| None),
+            Event::Stopped(workload, stop) => state.stopped(workload, stop, at).map(|()| None),
+            Event::StoppedAt(workload, stop, ended) => {
+                state.stopped(workload, stop, ended).map(|()| None)
+            }
             Event::HostFailed(host) => state.fail_host(host).map(|()| None),
             Event::HostRepaired(host) => state.repair_host(host).map(|()| None),
             Event::DrainRequested(host) => state.drain_host(host).map(|()| None),

@@ -98,6 +98,8 @@ pub enum Notice {
     Preempted(WorkloadIx),
     /// An attempt ended, whatever follows for its workload.
     Stopped(WorkloadIx, Stop),
+    /// What was charged before now is other than was known (a start or an end that was heard of late).
+    Corrected(WorkloadIx),
     /// A workload ended for good. Its place may be used again once the notices are taken.
     Ended(WorkloadIx, End),
     /// Hosts are reserved, or reserved anew.

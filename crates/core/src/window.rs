@@ -4,6 +4,7 @@
 //! as breakpoints with running totals, so that a reading costs two look-ups and a multiplication, and
 //! nothing is ever rounded or decayed.
 
+use crate::ledger::Change;
 use crate::units::{SpanMs, TimeMs};
 use alloc::collections::VecDeque;
 use core::cell::Cell;
@@ -83,6 +84,53 @@ impl Window {
         }
         self.points.push_back(Point { at: now, rate, total });
         self.forget(now);
+    }
+
+    /// What is known late: from `from` to `now`, `units` more (or less) accrued per millisecond than was said. Only
+    /// for windows before which nothing accrued.
+    pub fn correct(&mut self, from: TimeMs, now: TimeMs, units: u128, change: Change) {
+        debug_assert_eq!(self.before, Before::Nothing);
+        if from >= now || units == 0 {
+            return;
+        }
+        // What lies before the oldest breakpoint that is kept has left the window: only the totals know of it.
+        let kept = match (self.first, self.points.front()) {
+            (Some((first_at, _)), Some(oldest)) if oldest.at > first_at => oldest.at.min(now),
+            _ => TimeMs(0),
+        };
+        let start = self.split(from.max(kept));
+        let end = self.split(now);
+        for (index, point) in self.points.iter_mut().enumerate() {
+            let accrued = units * u128::from(point.at.since(from).0);
+            match change {
+                Change::More => point.total += accrued,
+                Change::Less => point.total -= accrued,
+            }
+            if (start..end).contains(&index) {
+                match change {
+                    Change::More => point.rate += units,
+                    Change::Less => point.rate -= units,
+                }
+            }
+        }
+        self.tail.set(0);
+    }
+
+    /// The breakpoint at a moment, which changes nothing if it is new.
+    fn split(&mut self, at: TimeMs) -> usize {
+        let after = self.points.partition_point(|point| point.at <= at);
+        let (rate, total) = match after.checked_sub(1).map(|before| self.points[before]) {
+            Some(point) if point.at == at => return after - 1,
+            Some(point) => {
+                (point.rate, point.total + point.rate * u128::from(at.since(point.at).0))
+            }
+            None => {
+                self.first = Some((at, 0));
+                (0, 0)
+            }
+        };
+        self.points.insert(after, Point { at, rate, total });
+        after
     }
 
     /// Drops breakpoints that no window ending at or after `now` can reach.
@@ -230,6 +278,44 @@ mod tests {
                 let line = window.sum(TimeMs(now)) as i128 + per_ms * i128::from(next.0 - now);
                 prop_assert_eq!(window.sum(next) as i128, line);
             }
+        }
+
+        #[test]
+        fn what_is_known_late_reads_as_if_it_had_been_known(
+            steps in proptest::collection::vec((1u64..30, 1u128..5), 1..12),
+            span in 1u64..60, wait in 0u64..40, later in 0u64..80, back in 0u64..200, stopped: bool,
+        ) {
+            let mut window = Window::new(SpanMs(span), Before::Nothing);
+            let (mut at, mut changes) = (0, Vec::new());
+            for (gap, rate) in steps {
+                window.set_rate(TimeMs(at), rate);
+                changes.push((at, rate));
+                at += gap;
+            }
+            let now = at + wait;
+            // Since `from` one unit more ran, or one less, which is heard of now.
+            let from = if stopped { now - back.min(now) } else { (now + 5).saturating_sub(back + 5) };
+            let rate = window.rate();
+            if stopped {
+                window.set_rate(TimeMs(now), rate - 1);
+                window.correct(TimeMs(from), TimeMs(now), 1, Change::Less);
+            } else {
+                window.set_rate(TimeMs(now), rate + 1);
+                window.correct(TimeMs(from), TimeMs(now), 1, Change::More);
+            }
+            let known = |moment: u64| {
+                let said = changes.iter().rev().find(|change| change.0 <= moment);
+                let said = said.map_or(0, |change| change.1);
+                match (moment >= from, stopped) {
+                    (false, _) => said,
+                    (true, true) => said - 1,
+                    (true, false) => said + 1,
+                }
+            };
+            let read = now + later;
+            let truth: u128 = (read.saturating_sub(span)..read).map(known).sum();
+            prop_assert_eq!(window.sum(TimeMs(read)), truth);
+            prop_assert_eq!(window.total(TimeMs(read)), (0..read).map(known).sum::<u128>());
         }
     }
 }

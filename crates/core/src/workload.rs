@@ -88,6 +88,8 @@ pub struct Workload {
     pub protected_until: TimeMs,
     /// Whether it is protected now.
     pub protected: bool,
+    /// When the latest attempt that ran ended.
+    pub ended: TimeMs,
     /// When the current attempt was decided.
     pub decided: TimeMs,
     /// The reservation that the decision kept, until the attempt runs: it stands again should a host be lost.
@@ -122,6 +124,7 @@ impl Workload {
             started: now,
             protected_until: now,
             protected: false,
+            ended: now,
             decided: now,
             promised: None,
             start_reason: None,

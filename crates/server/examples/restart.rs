@@ -111,7 +111,7 @@ impl Play {
                 Wanted::Run if !runs => {
                     let ends = self.now_ms + 20 * MINUTE + self.dice.below(240 * MINUTE);
                     self.ends.insert((ends, workload, attempt));
-                    self.put(Body::Started { workload, attempt })?;
+                    self.put(Body::Started { workload, attempt, since_ms: None })?;
                 }
                 Wanted::Run => {}
                 Wanted::Leave { .. } | Wanted::Stop { .. } => {
@@ -132,7 +132,8 @@ impl Play {
     }
 
     fn stop(&mut self, workload: u64, attempt: u32, outcome: Outcome) -> Result<(), Failure> {
-        self.put(Body::Stopped { workload, attempt, outcome, exit_code: Some(0), detail: None })
+        let (ended_ms, exit_code, detail) = (None, Some(0), None);
+        self.put(Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail })
     }
 
     fn write(&mut self) -> Result<(), Failure> {

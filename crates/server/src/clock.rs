@@ -1,6 +1,7 @@
 //! The site's clock: milliseconds since the site was created, never backwards, and not moved by whoever
 //! sets the wall clock.
 
+use bursar_engine::Moment;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write as _};
@@ -14,6 +15,9 @@ pub trait Clock: Send {
 
     /// The same moment by the wall clock, for people and for engines: milliseconds since 1970.
     fn unix_ms(&self, site_ms: u64) -> u64;
+
+    /// The site's moment of what an engine saw; 0 for what was before the site.
+    fn site_ms(&self, moment: Moment) -> u64;
 }
 
 /// What ties a site's moments to the clock of one boot of a machine.
@@ -98,6 +102,16 @@ impl Clock for SystemClock {
             wall.saturating_sub(now - site_ms)
         }
     }
+
+    fn site_ms(&self, moment: Moment) -> u64 {
+        let now = self.now_ms();
+        // By the clock that nobody can set, as long as it is the same one.
+        let age = match moment.boot_ms {
+            Some(then) => boot_ms().saturating_sub(then),
+            None => wall_ms().saturating_sub(moment.unix_ms),
+        };
+        now.saturating_sub(age)
+    }
 }
 
 #[cfg(test)]
@@ -135,6 +149,22 @@ mod tests {
         let clock = SystemClock::open(dir.path(), wall_ms(), 42).expect("a clock");
         assert_eq!(clock.unix_ms(u64::MAX), u64::MAX);
         assert!(clock.unix_ms(0) <= wall_ms());
+    }
+
+    #[test]
+    fn what_an_engine_saw_is_a_moment_of_the_site() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let clock = SystemClock::open(dir.path(), wall_ms(), 3_600_000).expect("a clock");
+        // The wall clock says a year ago; the other one, which nobody can set, ten seconds.
+        let boot = boot_ms();
+        let unix_ms = wall_ms() - 31_536_000_000;
+        let seen = clock.site_ms(Moment { unix_ms, boot_ms: Some(boot.saturating_sub(10_000)) });
+        let ago = clock.now_ms() - seen;
+        assert!((10_000.min(boot)..70_000).contains(&ago), "{ago}");
+        // The machine was booted since: the wall clock bridges.
+        let seen = clock.site_ms(Moment { unix_ms: wall_ms() - 20_000, boot_ms: None });
+        assert!((20_000..80_000).contains(&(clock.now_ms() - seen)));
+        assert_eq!(clock.site_ms(Moment { unix_ms: 0, boot_ms: None }), 0);
     }
 
     #[test]

@@ -200,7 +200,8 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     pub fn round(&mut self) -> Result<Option<u64>, Failure> {
         self.find_the_way()?;
         let seen = self.engine.observe()?;
-        let news = differences(&self.site, &seen);
+        let site_ms = |moment| self.clock.site_ms(moment);
+        let news = differences(&self.site, &seen, self.now_ms(), site_ms);
         if !news.bodies.is_empty() {
             // Together: what is written costs by how often, not by how much.
             let records = self.records(None, news.bodies);

@@ -2,7 +2,8 @@
 
 use crate::daemon::StartOptions;
 use bursar_engine::{
-    AttemptKey, AttemptState, Exited, HostGpus, Observation, Outcome as Seen, Signal, StartOrder,
+    AttemptKey, AttemptState, Exited, HostGpus, Moment, Observation, Outcome as Seen, Signal,
+    StartOrder,
 };
 use bursar_site::record::Outcome;
 use bursar_site::views::Wanted;
@@ -25,29 +26,56 @@ fn by_key(seen: &[Observation]) -> BTreeMap<&AttemptKey, &Observation> {
     seen.iter().map(|one| (&one.key, one)).collect()
 }
 
-/// The records that follow from what the engine is seen to have.
-pub(crate) fn differences(site: &Site, seen: &[Observation]) -> News {
+/// How long one moment was after another: by the clock that nobody can set, if both have it.
+fn between(from: Moment, to: Moment) -> u64 {
+    let boot = from.boot_ms.zip(to.boot_ms).map(|(from, to)| to.saturating_sub(from));
+    boot.unwrap_or_else(|| to.unix_ms.saturating_sub(from.unix_ms))
+}
+
+/// The records that follow from what the engine is seen to have, at the site's moment `now`. Starts and ends are
+/// charged as the engine saw them, however late that is heard of.
+pub(crate) fn differences(
+    site: &Site,
+    seen: &[Observation],
+    now: u64,
+    site_ms: impl Fn(Moment) -> u64,
+) -> News {
     let seen = by_key(seen);
     let mut news = News::default();
     for (work, attempt, wanted) in site.wanted() {
         let (workload, number) = (work.number, attempt.number);
         let Some(key) = key_of(work, attempt) else { continue };
-        let started = || Body::Started { workload, attempt: number };
+        let since = |moment| site_ms(moment).max(attempt.decided_ms).min(now);
+        let started = |since: u64| Body::Started {
+            workload,
+            attempt: number,
+            since_ms: (since < now).then_some(since),
+        };
         match seen.get(&key).map(|one| &one.state) {
-            Some(AttemptState::Running { .. }) if attempt.started_ms.is_none() => {
-                news.bodies.push(started());
+            Some(AttemptState::Running { started_at, .. }) if attempt.started_ms.is_none() => {
+                news.bodies.push(started(since(*started_at)));
             }
             Some(AttemptState::Starting | AttemptState::Running { .. }) => {}
             Some(AttemptState::Exited(exited)) => {
-                if attempt.started_ms.is_none() && exited.started_at.is_some() {
-                    news.bodies.push(started());
+                let ran_from = exited.started_at.map(|moment| {
+                    let since = attempt.started_ms.unwrap_or_else(|| since(moment));
+                    (moment, since)
+                });
+                if let Some((_, since)) = ran_from.filter(|_| attempt.started_ms.is_none()) {
+                    news.bodies.push(started(since));
                 }
-                news.bodies.push(stopped(work, attempt, &wanted, exited));
+                let ended = match ran_from {
+                    Some((moment, since)) => since + between(moment, exited.ended_at),
+                    None => site_ms(exited.ended_at),
+                };
+                let ended = (ended < now).then_some(ended);
+                news.bodies.push(stopped(work, attempt, &wanted, exited, ended));
             }
             None if attempt.started_ms.is_some() => news.bodies.push(Body::Stopped {
                 workload,
                 attempt: number,
                 outcome: Outcome::Lost,
+                ended_ms: None,
                 exit_code: None,
                 detail: Some("the engine knows nothing of it any more".into()),
             }),
@@ -56,6 +84,7 @@ pub(crate) fn differences(site: &Site, seen: &[Observation]) -> News {
                 workload,
                 attempt: number,
                 outcome: Outcome::Cancelled,
+                ended_ms: None,
                 exit_code: None,
                 detail: None,
             }),
@@ -89,7 +118,13 @@ fn never_ran(work: &Work) -> usize {
     ended.take_while(|one| one.started_ms.is_none()).count()
 }
 
-fn stopped(work: &Work, attempt: &Attempt, wanted: &Wanted, exited: &Exited) -> Body {
+fn stopped(
+    work: &Work,
+    attempt: &Attempt,
+    wanted: &Wanted,
+    exited: &Exited,
+    ended_ms: Option<u64>,
+) -> Body {
     let requeued = work.requeue_by_ms.is_some();
     let left = (attempt.eviction.is_some() || requeued) && exited.was_told_to_leave;
     let (exit_code, detail) = match &exited.outcome {
@@ -116,7 +151,8 @@ fn stopped(work: &Work, attempt: &Attempt, wanted: &Wanted, exited: &Exited) -> 
         (Seen::Exit { code: 0 }, _) => (Outcome::Completed, detail),
         (Seen::Exit { .. } | Seen::Signal { .. }, _) => (Outcome::Failed, detail),
     };
-    Body::Stopped { workload: work.number, attempt: attempt.number, outcome, exit_code, detail }
+    let (workload, attempt) = (work.number, attempt.number);
+    Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail }
 }
 
 /// What is to be ordered now.

@@ -74,6 +74,9 @@ pub enum Body {
         workload: u64,
         /// The attempt.
         attempt: u32,
+        /// Since when, where that was seen late: never after the record's moment.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since_ms: Option<u64>,
     },
     /// The engine was seen to have ended an attempt.
     Stopped {
@@ -83,6 +86,9 @@ pub enum Body {
         attempt: u32,
         /// How.
         outcome: Outcome,
+        /// When, where that was seen late: never after the record's moment.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended_ms: Option<u64>,
         /// The exit code, where there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,

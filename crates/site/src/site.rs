@@ -269,11 +269,12 @@ impl Site {
             }
             Body::Requeued { workload } => self.fold_requeue(at, *workload),
             Body::Cancelled { workload } => self.fold_cancel(at, *workload),
-            Body::Started { workload, attempt } => {
+            Body::Started { workload, attempt, since_ms } => {
                 let place = self.place_of(*workload, *attempt)?;
-                self.event(at, Event::Started(place))
+                let since = since_ms.map_or(at, TimeMs);
+                self.event(at, Event::StartedAt(place, since))
             }
-            Body::Stopped { workload, attempt, outcome, exit_code, detail } => {
+            Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail } => {
                 let place = self.place_of(*workload, *attempt)?;
                 let latest = self.latest_mut(*workload)?;
                 latest.outcome = Some(*outcome);
@@ -284,7 +285,7 @@ impl Site {
                 // The core knows of those only that it told to leave; one that left for another reason (a
                 // requeue) is its submitter's doing.
                 let stop = if left && !told { Stop::Cancelled } else { stop_of(*outcome) };
-                self.event(at, Event::Stopped(place, stop))
+                self.event(at, Event::StoppedAt(place, stop, ended_ms.map_or(at, TimeMs)))
             }
             Body::Checkpointed { workload, attempt } => {
                 self.place_of(*workload, *attempt)?;
@@ -459,9 +460,10 @@ impl Site {
         for notice in notices {
             match notice {
                 Notice::Started(place) => {
-                    let until = self.scheduler.state().workload(place).protected_until;
+                    let core = self.scheduler.state().workload(place);
+                    let (since, until) = (core.started, core.protected_until);
                     if let Some(attempt) = self.attempt_at(place) {
-                        attempt.started_ms = Some(at.0);
+                        attempt.started_ms = Some(since.0);
                         attempt.protected_until_ms = Some(until.0);
                     }
                 }
@@ -476,6 +478,7 @@ impl Site {
                 Notice::Submitted(_)
                 | Notice::Dequeued(_)
                 | Notice::Requeued(_)
+                | Notice::Corrected(_)
                 | Notice::ProtectionEnded(_)
                 | Notice::Reserved(_)
                 | Notice::Unreserved(_)
@@ -525,13 +528,16 @@ impl Site {
 
     fn note_stopped(&mut self, at: TimeMs, place: WorkloadIx, stop: Stop) {
         let Some(&number) = self.places.get(&place) else { return };
+        let ended = self.scheduler.state().workload(place).ended;
         let work = self.works.get_mut(&number).expect("a place is a workload's");
         let (resumable, on_signal) = (work.declared.resumable, work.declared.checkpoint_on_signal);
         if let Some(attempt) = work.attempts.last_mut() {
             if attempt.outcome.is_none() && stop == Stop::HostFailed {
                 attempt.outcome = Some(Outcome::Lost);
             }
-            attempt.close(at.0, resumable, on_signal);
+            // What never ran has no end in the core's books.
+            let ended = attempt.started_ms.map_or(at, |_| ended);
+            attempt.close(ended.0, resumable, on_signal);
         }
         self.free_gpus(number);
     }

@@ -67,11 +67,11 @@ pub struct Attempt {
     pub allocated: bool,
     /// When its start was decided.
     pub decided_ms: u64,
-    /// When the engine was seen to run it.
+    /// When the engine began to run it.
     pub started_ms: Option<u64>,
     /// Until when it is protected; its start for unallocated attempts.
     pub protected_until_ms: Option<u64>,
-    /// When it was seen to have ended.
+    /// When it ended.
     pub ended_ms: Option<u64>,
     /// Where: hosts and the numbers of the GPUs on each.
     pub placement: Vec<(String, Vec<u32>)>,

@@ -162,15 +162,16 @@ fn compare(data: &Path, told: &BTreeMap<u64, Value>) {
     let mut seen: BTreeMap<(u64, u32), (u64, Option<u64>)> = BTreeMap::new();
     history::records(&reader, &mut |record| {
         match record.body {
-            Body::Started { workload, attempt } => {
-                let twice = seen.insert((workload, attempt), (record.at_ms, None));
+            Body::Started { workload, attempt, since_ms } => {
+                let since = since_ms.unwrap_or(record.at_ms);
+                let twice = seen.insert((workload, attempt), (since, None));
                 assert_eq!(twice, None, "workload {workload} started twice");
             }
-            Body::Stopped { workload, attempt, .. } => {
+            Body::Stopped { workload, attempt, ended_ms, .. } => {
                 // Not started in the journal: it never ran.
                 if let Some((_, ended)) = seen.get_mut(&(workload, attempt)) {
                     assert_eq!(
-                        ended.replace(record.at_ms),
+                        ended.replace(ended_ms.unwrap_or(record.at_ms)),
                         None,
                         "workload {workload} ended twice"
                     );

@@ -489,7 +489,9 @@ impl Policy for BudgetPolicy {
                 self.note_stopped(state, workload);
             }
             Notice::Ended(..) => {}
-            Notice::Released(_)
+            // Anybody may stand elsewhere than was known.
+            Notice::Corrected(_)
+            | Notice::Released(_)
             | Notice::HostDown(_)
             | Notice::HostUp(_)
             | Notice::DrainStarted(_)

@@ -169,7 +169,8 @@ fn change_of(state: &State, notice: &Notice) -> Change {
         | Notice::DrainStarted(_)
         | Notice::Drained(_)
         | Notice::SharesChanged => Change::Cluster,
-        Notice::ProtectionEnded(_)
+        Notice::Corrected(_)
+        | Notice::ProtectionEnded(_)
         | Notice::Released(_)
         | Notice::Reserved(_)
         | Notice::Unreserved(_) => Change::Nothing,

@@ -4,7 +4,7 @@ use super::{End, Notice, State, Stop, Taken};
 use crate::cluster::{Placement, Was};
 use crate::ledger::Change;
 use crate::reason::{EvictReason, StartReason};
-use crate::units::{HostIx, SpanMs, WorkloadIx};
+use crate::units::{HostIx, SpanMs, TimeMs, WorkloadIx};
 use crate::workload::{Refusal, Status};
 
 impl State {
@@ -92,8 +92,8 @@ impl State {
         self.starting.push(index);
     }
 
-    /// The engine says that the attempt runs, from now on.
-    pub(crate) fn started(&mut self, index: WorkloadIx) -> Result<(), Refusal> {
+    /// The engine says that the attempt has run since `since`: its contract and its charge begin there.
+    pub(crate) fn started(&mut self, index: WorkloadIx, since: TimeMs) -> Result<(), Refusal> {
         let now = self.now;
         if self.workloads[index.at()].status != Status::Starting {
             return Err(Refusal::WrongState(index, "it was not told to start"));
@@ -102,10 +102,11 @@ impl State {
         let protection = workload.protection();
         workload.status = Status::Running;
         workload.promised = None;
-        workload.started = now;
+        let since = since.clamp(workload.decided, now);
+        workload.started = since;
         let (budget, units) = (workload.spec.budget, workload.units);
         if workload.allocated {
-            workload.protected_until = now + protection;
+            workload.protected_until = since + protection;
             workload.protected = true;
             let until = workload.protected_until;
             let contract = u128::from(units) * u128::from(protection.0);
@@ -113,19 +114,36 @@ impl State {
             self.ledger.start(&self.tree, budget, units, until, now);
             self.protection_ends.insert((until, index));
         } else {
-            workload.protected_until = now;
+            workload.protected_until = since;
             self.ledger.unallocated(&self.tree, budget, units, Change::More, now);
         }
         let workload = &self.workloads[index.at()];
         self.starting.retain(|&starting| starting != index);
         self.cluster.end_start(&workload.placement);
         self.cluster.occupy(index, &workload.placement, workload.allocated);
-        let allocated = workload.allocated;
+        let (allocated, until) = (workload.allocated, workload.protected_until);
         self.notices.push(Notice::Started(index));
         if !allocated {
             self.add_takeable(index);
+        } else if until <= now {
+            self.end_protection(index);
+            self.notices.push(Notice::ProtectionEnded(index));
+            self.add_takeable(index);
         }
+        self.correct(index, since, Change::More);
         Ok(())
+    }
+
+    /// What ran since `from`, or did not, was charged from now on (or up to now) only.
+    fn correct(&mut self, index: WorkloadIx, from: TimeMs, change: Change) {
+        if from < self.now {
+            let workload = &self.workloads[index.at()];
+            let (budget, units, charged) =
+                (workload.spec.budget, workload.units, workload.allocated);
+            let span = (from, self.now);
+            self.ledger.correct(&self.tree, budget, units, charged, change, span);
+            self.notices.push(Notice::Corrected(index));
+        }
     }
 
     /// Commits an eviction: the attempt is told to leave within its grace.
@@ -145,14 +163,19 @@ impl State {
         self.notices.push(Notice::Preempted(index));
     }
 
-    /// The engine says that an attempt has stopped.
-    pub(crate) fn stopped(&mut self, index: WorkloadIx, stop: Stop) -> Result<(), Refusal> {
+    /// The engine says that an attempt stopped at `ended`: it is charged until then.
+    pub(crate) fn stopped(
+        &mut self,
+        index: WorkloadIx,
+        stop: Stop,
+        ended: TimeMs,
+    ) -> Result<(), Refusal> {
         if index.at() >= self.workloads.len() {
             return Err(Refusal::Unknown("workload", index.0));
         }
         let never_ran = match self.workloads[index.at()].status {
             Status::Running | Status::Preempting => {
-                self.vacate(index);
+                self.vacate(index, ended);
                 false
             }
             Status::Starting => {
@@ -179,7 +202,7 @@ impl State {
     }
 
     /// Takes a running attempt off its hosts and ends its charge.
-    fn vacate(&mut self, index: WorkloadIx) {
+    fn vacate(&mut self, index: WorkloadIx, ended: TimeMs) {
         let now = self.now;
         let was_dying = self.workloads[index.at()].status == Status::Preempting;
         if self.workloads[index.at()].protected {
@@ -206,7 +229,11 @@ impl State {
                 self.serve(host, gpus);
             }
         }
-        self.workloads[index.at()].left = placement;
+        let workload = &mut self.workloads[index.at()];
+        workload.left = placement;
+        workload.ended = ended.clamp(workload.started, now);
+        let ended = workload.ended;
+        self.correct(index, ended, Change::Less);
     }
 
     /// Back into the queue with its first submission time (rule 6); unallocated work that is preempted

@@ -60,7 +60,7 @@ impl State {
         self.draining.retain(|&other| other != host);
         self.cluster.set_state(host, HostState::Down);
         for index in runs {
-            self.stopped(index, Stop::HostFailed)?;
+            self.stopped(index, Stop::HostFailed, self.now)?;
         }
         self.capacity_changed();
         Ok(())

@@ -38,13 +38,19 @@ pub(crate) struct Process {
     pub(crate) ends_at: u64,
     pub(crate) told: bool,
     pub(crate) ended: Option<(u64, Outcome)>,
+    /// When its end was first told to a daemon.
+    pub(crate) heard_at: Option<u64>,
 }
 
 /// What is outside the daemon.
 #[derive(Debug)]
 pub(crate) struct Outside {
     pub(crate) dice: Dice,
+    /// The time that passes, which is the engine's.
     pub(crate) now_ms: u64,
+    /// How far the site's clock is behind it, after it was set back at these moments.
+    pub(crate) behind_ms: u64,
+    pub(crate) jumps: Vec<u64>,
     pub(crate) faulty: bool,
     pub(crate) records: Vec<String>,
     pub(crate) processes: BTreeMap<AttemptKey, Process>,
@@ -142,16 +148,22 @@ impl Journal for World {
 
 impl Clock for World {
     fn now_ms(&self) -> u64 {
-        self.lock().now_ms
+        let outside = self.lock();
+        outside.now_ms.saturating_sub(outside.behind_ms)
     }
 
     fn unix_ms(&self, site_ms: u64) -> u64 {
         1_700_000_000_000 + site_ms
     }
+
+    fn site_ms(&self, moment: Moment) -> u64 {
+        moment.boot_ms.expect("it has one").saturating_sub(self.lock().behind_ms)
+    }
 }
 
 fn moment(ms: u64) -> Moment {
-    Moment { unix_ms: 1_700_000_000_000 + ms, boot_ms: None }
+    // Nobody should look at the clock that anybody may set.
+    Moment { unix_ms: 1, boot_ms: Some(ms) }
 }
 
 impl Engine for World {
@@ -165,6 +177,9 @@ impl Engine for World {
             return Err(lost());
         }
         let now = outside.now_ms;
+        for process in outside.processes.values_mut().filter(|process| process.ended.is_some()) {
+            process.heard_at.get_or_insert(now);
+        }
         let observation = |(key, process): (&AttemptKey, &Process)| Observation {
             key: key.clone(),
             state: match &process.ended {
@@ -215,7 +230,8 @@ impl Engine for World {
                     order.key
                 );
             }
-            let mut process = Process { gpus, starts_at, ends_at, told: false, ended: None };
+            let (told, ended, heard_at) = (false, None, None);
+            let mut process = Process { gpus, starts_at, ends_at, told, ended, heard_at };
             if outside.faulty && outside.dice.one_in(20) {
                 // Whoever was to start it died before.
                 process.starts_at = u64::MAX;

@@ -1,10 +1,11 @@
 //! One seeded run: people, faults, and what must hold at every step.
 
 use crate::fakes::{Dice, Outside, World};
+use bursar_engine::AttemptKey;
 use bursar_server::daemon::StartOptions;
 use bursar_server::{Daemon, Failure};
 use bursar_site::record::{BudgetsChanged, Created, HostDoc, SettingsDoc};
-use bursar_site::{Body, Ending, Record, Stage, declare};
+use bursar_site::{Attempt, Body, Ending, Record, Stage, declare};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -20,6 +21,9 @@ pub(crate) struct Seen {
     pub(crate) evictions: u64,
     pub(crate) completed: u64,
     pub(crate) cancelled: u64,
+    /// Charges that had to be what the engine saw, to the millisecond.
+    pub(crate) exact: u64,
+    pub(crate) exact_gpu_ms: u64,
 }
 
 impl Seen {
@@ -31,6 +35,8 @@ impl Seen {
         self.evictions += other.evictions;
         self.completed += other.completed;
         self.cancelled += other.cancelled;
+        self.exact += other.exact;
+        self.exact_gpu_ms += other.exact_gpu_ms;
     }
 }
 
@@ -88,6 +94,8 @@ pub(crate) fn play(seed: u64) -> Seen {
     let outside = Outside {
         dice: Dice::new(seed + 1),
         now_ms: 0,
+        behind_ms: 0,
+        jumps: Vec::new(),
         faulty: false,
         records: Vec::new(),
         processes: BTreeMap::new(),
@@ -103,7 +111,7 @@ pub(crate) fn play(seed: u64) -> Seen {
     let (mut dice, mut seen) = (Dice::new(seed + 7_000), Seen::default());
     let mut acknowledged: Vec<u64> = Vec::new();
     for _ in 0..150 {
-        pass_time(&world, &mut daemon, &mut dice);
+        pass_time(&world, &mut dice);
         for _ in 0..dice.below(3) {
             for record in request(&mut daemon, &mut dice).unwrap_or_default() {
                 if let Body::Submitted(submitted) = record.body {
@@ -119,7 +127,9 @@ pub(crate) fn play(seed: u64) -> Seen {
             drop(daemon);
             if dice.one_in(3) {
                 let mut outside = world.lock();
-                outside.now_ms = outside.now_ms.saturating_sub(dice.below(MINUTE));
+                let now = outside.now_ms;
+                outside.behind_ms = (outside.behind_ms + dice.below(MINUTE)).min(now);
+                outside.jumps.push(now);
             }
             daemon = open_again(&world);
         }
@@ -134,8 +144,8 @@ pub(crate) fn play(seed: u64) -> Seen {
     seen
 }
 
-fn pass_time(world: &World, daemon: &mut Alive, dice: &mut Dice) {
-    let now = world.lock().now_ms.max(daemon.site().now_ms());
+fn pass_time(world: &World, dice: &mut Dice) {
+    let now = world.lock().now_ms;
     // Mostly seconds, at times minutes, seldom a jump of hours.
     let span = match dice.below(20) {
         0 => 3 * 60 * MINUTE,
@@ -208,6 +218,30 @@ fn assert_safe(daemon: &Alive, acknowledged: &[u64], seed: u64) {
     }
 }
 
+/// Rule 2: an attempt is charged as long as its engine saw it run, whenever that was heard of.
+fn assert_charged_as_seen(outside: &Outside, number: u64, attempt: &Attempt, seen: &mut Seen) {
+    let key = AttemptKey::new(number.to_string(), attempt.number).expect("a key");
+    let Some(process) = outside.processes.get(&key) else {
+        // Nobody was told of it before it was cancelled.
+        assert_eq!((attempt.started_ms, attempt.charged_gpu_ms), (None, 0));
+        return;
+    };
+    let (ended, _) = process.ended.as_ref().expect("it has ended");
+    let ran = if attempt.allocated { ended.saturating_sub(process.starts_at) } else { 0 };
+    let truth = attempt.gpus() * ran;
+    // While the site's clock is behind what it has said already, it stands: nothing can be charged then.
+    let standing = process.starts_at.saturating_sub(10 * MINUTE)..=process.heard_at.expect("heard");
+    if outside.jumps.iter().any(|jump| standing.contains(jump)) {
+        let most = attempt.gpus() * outside.behind_ms;
+        assert!(attempt.charged_gpu_ms <= truth, "{attempt:?} {process:?}");
+        assert!(truth - attempt.charged_gpu_ms <= most, "{attempt:?} {process:?}");
+    } else {
+        assert_eq!(attempt.charged_gpu_ms, truth, "{attempt:?} {process:?}");
+        seen.exact += u64::from(truth > 0);
+        seen.exact_gpu_ms += truth;
+    }
+}
+
 fn come_to_the_end(
     world: &World,
     mut daemon: Alive,
@@ -228,7 +262,11 @@ fn come_to_the_end(
         if daemon.site().works().all(|work| matches!(work.stage, Stage::Ended(_))) {
             break;
         }
-        let now = world.lock().now_ms.max(daemon.site().now_ms());
+        let (now, behind) = {
+            let outside = world.lock();
+            (outside.now_ms, outside.behind_ms)
+        };
+        let wake = wake.map(|at| at + behind);
         let ends: Vec<u64> = {
             let outside = world.lock();
             let alive = outside.processes.values().filter(|process| process.ended.is_none());
@@ -252,6 +290,9 @@ fn come_to_the_end(
         let ran = work.attempts.iter().any(|attempt| attempt.started_ms.is_some());
         assert!(!failed || ran, "seed {seed}: failed without a try: {work:?}");
         charged += work.charged_gpu_ms();
+        for attempt in &work.attempts {
+            assert_charged_as_seen(&world.lock(), work.number, attempt, seen);
+        }
         let evicted = work.attempts.iter().filter(|attempt| attempt.eviction.is_some());
         seen.evictions += evicted.count() as u64;
     }

@@ -206,10 +206,14 @@ impl World {
         for (workload, attempt, wanted) in wanted {
             let key = (workload, attempt);
             let runs = self.running.contains_key(&key);
+            // Some of it is heard of late.
+            let late = self.dice.below(3) * self.dice.below(3_600_000);
+            let late = (late > 0).then(|| self.now_ms.saturating_sub(late));
             let stopped = |outcome| Body::Stopped {
                 workload,
                 attempt,
                 outcome,
+                ended_ms: late,
                 exit_code: None,
                 detail: None,
             };
@@ -219,7 +223,7 @@ impl World {
                     1 => self.put(stopped(Outcome::Failed)),
                     _ => {
                         self.running.insert(key, ());
-                        self.put(Body::Started { workload, attempt });
+                        self.put(Body::Started { workload, attempt, since_ms: late });
                     }
                 },
                 Wanted::Run => match self.dice.below(24) {
