@@ -1,5 +1,6 @@
 //! The trait.
 
+use crate::arrival::Arrival;
 use crate::error::Error;
 use crate::key::AttemptKey;
 use crate::observation::{HostFacts, Observation};
@@ -25,6 +26,34 @@ pub trait Engine: Send {
     /// `Io` if they cannot be seen now. That says nothing about them: it is not an empty list.
     fn observe(&mut self) -> Result<Vec<Observation>, Error>;
 
+    /// All work in the engine's own queue, waiting or running without an order of ours; none where work comes by
+    /// orders alone, which is what this does if an engine says nothing else.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be seen now. That says nothing about it: it is not an empty list.
+    fn arrivals(&mut self) -> Result<Option<Vec<Arrival>>, Error> {
+        Ok(None)
+    }
+
+    /// An arrival was not taken in: the engine tells whoever looks at it why. It stays where it is.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the order could not be given.
+    fn decline(&mut self, _name: &str, _why: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// An arrival has ended for us and is to leave the engine's queue.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the order could not be given.
+    fn withdraw(&mut self, _name: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Starts an attempt, unless its key was ever claimed before: by an earlier call, by one before a
     /// restart, by one that failed afterwards. What cannot be known beforehand (no such command, no such
     /// user) shows as [`Outcome::StartFailed`](crate::Outcome::StartFailed).
@@ -43,7 +72,8 @@ pub trait Engine: Send {
     /// `Io` if the order could not be given.
     fn signal(&mut self, key: &AttemptKey, signal: Signal) -> Result<(), Error>;
 
-    /// Ends an attempt now, with everything that it started.
+    /// Ends an attempt now, with everything that it started. One that adopted an arrival, was told to leave and may
+    /// be resumed goes back to the engine's queue, as it does if it leaves by itself.
     ///
     /// # Errors
     ///
@@ -84,6 +114,18 @@ pub trait Engine: Send {
 
 /// So that whoever drives an engine need not know which it is.
 impl<E: Engine + ?Sized> Engine for Box<E> {
+    fn arrivals(&mut self) -> Result<Option<Vec<Arrival>>, Error> {
+        (**self).arrivals()
+    }
+
+    fn decline(&mut self, name: &str, why: &str) -> Result<(), Error> {
+        (**self).decline(name, why)
+    }
+
+    fn withdraw(&mut self, name: &str) -> Result<(), Error> {
+        (**self).withdraw(name)
+    }
+
     fn hosts(&mut self) -> Result<Vec<HostFacts>, Error> {
         (**self).hosts()
     }

@@ -33,6 +33,7 @@
 //!
 //! Absent on purpose: threads that watch, callbacks, retries. Who drives the engine has a loop already.
 
+mod arrival;
 mod engine;
 mod error;
 mod key;
@@ -45,6 +46,7 @@ mod signal;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+pub use arrival::{Arrival, ArrivalState};
 pub use engine::{Engine, LogChunk, Signal};
 pub use error::{Error, ErrorKind};
 pub use key::AttemptKey;

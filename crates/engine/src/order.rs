@@ -33,6 +33,12 @@ pub struct StartOrder {
     pub memory_bytes: Option<u64>,
     /// Most processor time it may use, in processors, where the engine can enforce that.
     pub cpus: Option<u32>,
+    /// The [`Arrival`](crate::Arrival) that this starts, where the work came through the engine's own queue. The
+    /// engine has its command and all else, then; what is said here of these does not count.
+    pub adopts: Option<String>,
+    /// Whether the work waits again if it has to leave. With [`adopts`](StartOrder::adopts) the engine keeps it in its
+    /// queue then.
+    pub resumable: bool,
     /// Whether an attempt before this one left something to resume from.
     pub resume: bool,
     /// Where it saves, absolute: the same folder for all attempts of a workload.
@@ -53,7 +59,7 @@ impl StartOrder {
     /// `Invalid`, with what is wrong.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |what: String| Err(Error::invalid(format!("{}: {what}", self.key)));
-        if self.command.first().is_none_or(String::is_empty) {
+        if self.adopts.is_none() && self.command.first().is_none_or(String::is_empty) {
             return refuse("no command".to_owned());
         }
         if self.command.iter().any(|word| word.contains('\0')) {
@@ -142,6 +148,8 @@ mod tests {
             placement: vec![HostGpus { host: "h".to_owned(), gpus: vec![4, 0] }],
             memory_bytes: None,
             cpus: None,
+            adopts: None,
+            resumable: true,
             resume: true,
             checkpoint_dir: "/c/w".into(),
             protected_until_unix_ms: Some(1_999),

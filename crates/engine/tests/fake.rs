@@ -27,6 +27,8 @@ fn order(key: &AttemptKey, command: &str) -> StartOrder {
         placement: vec![HostGpus { host: "h0".to_owned(), gpus: vec![0] }],
         memory_bytes: None,
         cpus: None,
+        adopts: None,
+        resumable: false,
         resume: false,
         checkpoint_dir: "/checkpoints".into(),
         protected_until_unix_ms: None,

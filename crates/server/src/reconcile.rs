@@ -250,6 +250,8 @@ fn start_order(
             .collect(),
         memory_bytes: declared.memory_bytes,
         cpus: declared.cpus,
+        adopts: None,
+        resumable: declared.resumable,
         resume: attempt.number > 1 && declared.resumable,
         checkpoint_dir: options.checkpoint_root.join(work.number.to_string()),
         protected_until_unix_ms: protected,

@@ -58,7 +58,7 @@ impl Faults {
 /// An order on its way.
 #[derive(Clone, Debug)]
 pub(super) enum Order {
-    Start(StartOrder),
+    Start(Box<StartOrder>),
     Signal(AttemptKey, Signal),
     Stop(AttemptKey),
     Forget(AttemptKey),
@@ -122,7 +122,7 @@ impl Engine for FakeEngine {
                 return Err(Error::invalid(format!("host {} has no GPU {gpu}", part.host)));
             }
         }
-        self.give(&Order::Start(order.clone()))
+        self.give(&Order::Start(Box::new(order.clone())))
     }
 
     fn signal(&mut self, key: &AttemptKey, signal: Signal) -> Result<(), Error> {

@@ -77,6 +77,8 @@ fn decode(text: &str) -> StartOrder {
         placement: vec![HostGpus { host: crate::subject::HOST.to_owned(), gpus: vec![0] }],
         memory_bytes: None,
         cpus: None,
+        adopts: None,
+        resumable: false,
         resume: false,
         protected_until_unix_ms: None,
         log_bytes_max: 100,

@@ -89,6 +89,8 @@ impl Local {
             placement: vec![HostGpus { host: HOST.to_owned(), gpus: vec![0] }],
             memory_bytes: None,
             cpus: None,
+            adopts: None,
+            resumable: false,
             resume: false,
             checkpoint_dir,
             protected_until_unix_ms: None,
