@@ -71,11 +71,13 @@ impl Host {
     /// GPUs that can be given away at this moment.
     #[must_use]
     pub fn idle(&self) -> u32 {
-        if self.state == HostState::Up {
-            self.spec.gpus - self.used - self.starting - self.held
-        } else {
-            0
-        }
+        if self.state == HostState::Up { self.free() } else { 0 }
+    }
+
+    /// GPUs that nobody has, whether or not work may start there.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.spec.gpus - self.used - self.starting - self.held
     }
 
     /// GPUs that are nobody's once those who were told to leave are gone.

@@ -30,6 +30,8 @@ pub enum StartReason {
     },
     /// Rule 1: unallocated, on idle GPUs.
     Unallocated,
+    /// Nobody asked us: it was found running. Rule 2: it is charged all the same.
+    Elsewhere,
     /// A policy that Bursar is compared with decided so.
     // Only simulations compare; what is written down is a live site's.
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -45,6 +47,7 @@ impl StartReason {
             Self::Preempting { .. } => 6,
             Self::Promised { .. } => 7,
             Self::Unallocated => 1,
+            Self::Elsewhere => 2,
             Self::Compared(_) => 0,
         }
     }
@@ -62,6 +65,7 @@ impl fmt::Display for StartReason {
             ),
             Self::Promised { until } => write!(f, "rule 7: its reservation for {until} is due"),
             Self::Unallocated => f.write_str("rule 1: unallocated, on idle GPUs"),
+            Self::Elsewhere => f.write_str("rule 2: started elsewhere, and charged like any other"),
             Self::Compared(policy) => write!(f, "decided by policy {policy}"),
         }
     }

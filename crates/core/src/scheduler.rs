@@ -1,5 +1,6 @@
 //! The scheduler: events in, plans out. Simulator and daemon drive nothing but this.
 
+use crate::cluster::Placement;
 use crate::policy::{Decision, Plan, Policy, Victim};
 use crate::reason::{EvictReason, WaitReason};
 use crate::state::{State, Stop, Taken};
@@ -20,6 +21,8 @@ pub enum Event {
     Started(WorkloadIx),
     /// The same, heard of late: it has run since a moment that lies behind.
     StartedAt(WorkloadIx, TimeMs),
+    /// A workload that waits was found running, started by somebody else: where, and since when.
+    Found(WorkloadIx, Placement, TimeMs),
     /// An attempt has stopped.
     Stopped(WorkloadIx, Stop),
     /// The same, heard of late: it stopped at a moment that lies behind, and is charged until then only.
@@ -120,6 +123,9 @@ impl Scheduler {
             Event::Cancelled(workload) => state.cancel(workload).map(|()| None),
             Event::Started(workload) => state.started(workload, at).map(|()| None),
             Event::StartedAt(workload, since) => state.started(workload, since).map(|()| None),
+            Event::Found(workload, placement, since) => {
+                state.found(workload, placement, since).map(|()| None)
+            }
             Event::Stopped(workload, stop) => state.stopped(workload, stop, at).map(|()| None),
             Event::StoppedAt(workload, stop, ended) => {
                 state.stopped(workload, stop, ended).map(|()| None)

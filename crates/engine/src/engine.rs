@@ -19,7 +19,8 @@ pub trait Engine: Send {
     /// `Io` if they cannot be seen now. That says nothing about them.
     fn hosts(&mut self) -> Result<Vec<HostFacts>, Error>;
 
-    /// Every attempt that was claimed and not forgotten.
+    /// Every attempt that was claimed and not forgotten. One that goes back to the engine's queue is not told as
+    /// exited before it is there again.
     ///
     /// # Errors
     ///

@@ -34,7 +34,8 @@ pub struct StartOrder {
     /// Most processor time it may use, in processors, where the engine can enforce that.
     pub cpus: Option<u32>,
     /// The [`Arrival`](crate::Arrival) that this starts, where the work came through the engine's own queue. The
-    /// engine has its command and all else, then; what is said here of these does not count.
+    /// engine has its command and all else, then; what is said here of these does not count. If it is gone by then,
+    /// the attempt is claimed all the same, and its end told as never started.
     pub adopts: Option<String>,
     /// Whether the work waits again if it has to leave. With [`adopts`](StartOrder::adopts) the engine keeps it in its
     /// queue then.

@@ -165,6 +165,7 @@ fn open(data: &Path, label: &str) -> Result<f64, Failure> {
         as_user: false,
         snapshot_every: u64::MAX,
         report_key: None,
+        accounts: bursar_server::arrivals::Accounts::default(),
     };
     let clock = |site: &Site| SystemClock::open(data, site.created.unix_ms, site.now_ms());
     let daemon = Daemon::open(store, engine, clock, options, Vec::new)?;

@@ -1,10 +1,12 @@
 //! The loop: observe, journal, decide, journal, act.
 
+use crate::arrivals::{self, Accounts};
 use crate::clock::Clock;
 use crate::journal::{Journal, JournalError};
 use crate::reconcile::{Orders, differences};
-use bursar_engine::Engine;
+use bursar_engine::{Arrival, Engine};
 use bursar_site::{Body, Fold, Record, Refused, Site};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -40,6 +42,17 @@ pub struct StartOptions {
     pub snapshot_every: u64,
     /// What the secrets are made with by which attempts report; none if there is nowhere to report to.
     pub report_key: Option<crate::report::ReportKey>,
+    /// Which budgets the accounts of an engine with its own queue are.
+    pub accounts: Accounts,
+}
+
+/// What is remembered of an engine's own queue from round to round.
+#[derive(Clone, Debug, Default)]
+struct Queue {
+    /// Since when workloads are missing there.
+    missing: BTreeMap<u64, u64>,
+    /// What its arrivals were told when they were not taken in.
+    declined: BTreeMap<String, String>,
 }
 
 /// A live site with its journal, engine and clock. One thread drives it.
@@ -57,6 +70,7 @@ pub struct Daemon<J, E, C> {
     snapshot: u64,
     /// How long the core planned in the latest round.
     plan_took: Duration,
+    queue: Queue,
 }
 
 impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
@@ -96,6 +110,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             astray: false,
             snapshot,
             plan_took: Duration::ZERO,
+            queue: Queue::default(),
         })
     }
 
@@ -200,11 +215,26 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     pub fn round(&mut self) -> Result<Option<u64>, Failure> {
         self.find_the_way()?;
         let seen = self.engine.observe()?;
+        let arrivals = self.engine.arrivals()?;
+        if let Some(arrivals) = &arrivals {
+            self.look_at_arrivals(arrivals)?;
+        }
+        let has_queue = arrivals.is_some();
+        let arrivals = arrivals.unwrap_or_default();
+        let runs = arrivals::running(&self.site, &arrivals);
         let site_ms = |moment| self.clock.site_ms(moment);
-        let news = differences(&self.site, &seen, self.now_ms(), site_ms);
+        let of_queue = has_queue.then_some(&runs);
+        let news = differences(&self.site, &seen, of_queue, self.now_ms(), site_ms);
         if !news.bodies.is_empty() {
             // Together: what is written costs by how often, not by how much.
             let records = self.records(None, news.bodies);
+            self.put(&records)?;
+        }
+        // After what has ended: that may be what kept it out of the books.
+        while let Some(body) =
+            arrivals::found(&self.site, &arrivals, |moment| self.clock.site_ms(moment))
+        {
+            let records = self.records(None, vec![body]);
             self.put(&records)?;
         }
         while let Some((author, body)) = self.site.due_change(self.now_ms()) {
@@ -212,10 +242,42 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             self.put(&records)?;
         }
         self.plan()?;
-        self.act(&seen, &news.forget)?;
+        self.act(&seen, &runs, &news.forget)?;
         let deadline = self.site.next_deadline_ms();
         let (wake, change) = (self.site.next_wake_ms(), self.site.next_change_ms());
         Ok(deadline.into_iter().chain(wake).chain(change).min())
+    }
+
+    /// Takes in what came through the engine's own queue, and what left it.
+    fn look_at_arrivals(&mut self, arrivals: &[Arrival]) -> Result<(), Failure> {
+        let comings = arrivals::comings(&self.site, arrivals, &self.options.accounts);
+        let now = self.now_ms();
+        self.queue.missing.retain(|number, _| comings.missing.contains(number));
+        for &number in &comings.missing {
+            self.queue.missing.entry(number).or_insert(now);
+        }
+        let gone =
+            self.queue.missing.iter().filter(|&(_, since)| now - since >= arrivals::MISSING_MS);
+        let gone = gone.map(|(&workload, _)| (None, Body::Cancelled { workload }));
+        let bodies: Vec<_> = comings.bodies.into_iter().chain(gone).collect();
+        if !bodies.is_empty() {
+            let at_ms = self.now_ms();
+            let numbered = bodies.into_iter().zip(self.site.seq() + 1..);
+            let records: Vec<Record> =
+                numbered.map(|((actor, body), seq)| Record { seq, at_ms, actor, body }).collect();
+            self.put(&records)?;
+        }
+        for (name, why) in &comings.declined {
+            if self.queue.declined.get(name) != Some(why) {
+                tracing::info!(name, why, "work of the engine's queue was not taken in");
+                self.engine.decline(name, why)?;
+            }
+        }
+        self.queue.declined = comings.declined;
+        for name in &comings.withdrawn {
+            self.engine.withdraw(name)?;
+        }
+        Ok(())
     }
 
     fn plan(&mut self) -> Result<(), Failure> {
@@ -264,9 +326,10 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     fn act(
         &mut self,
         seen: &[bursar_engine::Observation],
+        runs: &BTreeSet<u64>,
         forget: &[bursar_engine::AttemptKey],
     ) -> Result<(), Failure> {
-        let orders = Orders::of(&self.site, seen, &self.options, |ms| self.clock.unix_ms(ms));
+        let orders = Orders::of(&self.site, seen, runs, &self.options, |ms| self.clock.unix_ms(ms));
         let mut first_failure = None;
         let mut note = |result: Result<(), bursar_engine::Error>| {
             if let Err(error) = result {

@@ -5,6 +5,7 @@
 
 #[cfg(target_os = "linux")]
 pub mod api;
+pub mod arrivals;
 pub mod clock;
 pub mod daemon;
 pub mod driver;

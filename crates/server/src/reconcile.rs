@@ -8,7 +8,7 @@ use bursar_engine::{
 use bursar_site::record::Outcome;
 use bursar_site::views::Wanted;
 use bursar_site::{Attempt, Body, Site, Stage, Work};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the engine was seen to have done that the site does not know.
 #[derive(Debug, Default)]
@@ -32,11 +32,13 @@ fn between(from: Moment, to: Moment) -> u64 {
     boot.unwrap_or_else(|| to.unix_ms.saturating_sub(from.unix_ms))
 }
 
-/// The records that follow from what the engine is seen to have, at the site's moment `now`. Starts and ends are
+/// The records that follow from what the engine is seen to have, at the site's moment `now`; `runs` if it has a queue
+/// of its own: the workloads that run there without an order of ours. Starts and ends are
 /// charged as the engine saw them, however late that is heard of.
 pub(crate) fn differences(
     site: &Site,
     seen: &[Observation],
+    runs: Option<&BTreeSet<u64>>,
     now: u64,
     site_ms: impl Fn(Moment) -> u64,
 ) -> News {
@@ -69,8 +71,12 @@ pub(crate) fn differences(
                     None => site_ms(exited.ended_at),
                 };
                 let ended = (ended < now).then_some(ended);
-                news.bodies.push(stopped(work, attempt, &wanted, exited, ended));
+                let tries_max = if runs.is_some() { usize::MAX } else { NOT_STARTED_MAX };
+                news.bodies.push(stopped(work, attempt, &wanted, exited, ended, tries_max));
             }
+            // It runs, and is to be claimed: somebody else started it.
+            None if attempt.started_ms.is_some()
+                && runs.is_some_and(|runs| runs.contains(&workload)) => {}
             None if attempt.started_ms.is_some() => news.bodies.push(Body::Stopped {
                 workload,
                 attempt: number,
@@ -109,7 +115,8 @@ fn is_over(site: &Site, key: &AttemptKey) -> bool {
     }
 }
 
-/// How many attempts in a row may never have started before their workload has failed.
+/// How many attempts in a row may never have started before their workload has failed. Where an engine has a queue of
+/// its own, others use the hosts, too, and there may always be a reason that passes.
 const NOT_STARTED_MAX: usize = 5;
 
 /// How many attempts of a workload that have ended lately never ran.
@@ -124,6 +131,7 @@ fn stopped(
     wanted: &Wanted,
     exited: &Exited,
     ended_ms: Option<u64>,
+    tries_max: usize,
 ) -> Body {
     let requeued = work.requeue_by_ms.is_some();
     let left = (attempt.eviction.is_some() || requeued) && exited.was_told_to_leave;
@@ -138,9 +146,7 @@ fn stopped(
         (Seen::Lost { .. }, _) => (Outcome::Lost, detail),
         (Seen::StartFailed { .. }, _) => (Outcome::Failed, detail),
         // It waits again; but what is never to be started must not be tried for ever.
-        (Seen::NotStarted { .. }, _) if never_ran(work) < NOT_STARTED_MAX => {
-            (Outcome::Lost, detail)
-        }
+        (Seen::NotStarted { .. }, _) if never_ran(work) < tries_max => (Outcome::Lost, detail),
         (Seen::NotStarted { .. }, _) => (Outcome::Failed, detail),
         (_, Wanted::Stop { reason }) => (Outcome::Failed, Some(format!("stopped: {reason}"))),
         // Work that was told to leave and ends has left, whatever it says at the end: if it had finished,
@@ -167,6 +173,7 @@ impl Orders {
     pub(crate) fn of(
         site: &Site,
         seen: &[Observation],
+        runs: &BTreeSet<u64>,
         options: &StartOptions,
         unix_ms: impl Fn(u64) -> u64,
     ) -> Self {
@@ -178,7 +185,7 @@ impl Orders {
             let state = seen.get(&key).map(|one| &one.state);
             match wanted {
                 Wanted::Run => match state {
-                    None if attempt.started_ms.is_none() => {
+                    None if attempt.started_ms.is_none() || runs.contains(&work.number) => {
                         orders.start.push(start_order(site, work, attempt, key, options, &unix_ms));
                     }
                     Some(AttemptState::Running { warned: false, .. })
@@ -250,7 +257,7 @@ fn start_order(
             .collect(),
         memory_bytes: declared.memory_bytes,
         cpus: declared.cpus,
-        adopts: None,
+        adopts: work.arrived.as_ref().map(|arrived| arrived.name.clone()),
         resumable: declared.resumable,
         resume: attempt.number > 1 && declared.resumable,
         checkpoint_dir: options.checkpoint_root.join(work.number.to_string()),

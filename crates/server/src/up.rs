@@ -159,6 +159,7 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
         log_files_max: options.rotation.files_max,
         as_user: options.as_user,
         report_key: is_short.then(|| report_key.clone()),
+        accounts: crate::arrivals::Accounts::default(),
         snapshot_every: SNAPSHOT_EVERY,
     };
     let data = options.data.clone();

@@ -277,6 +277,14 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
+/// Reads a span of time as people write it: `8h`, `1h30m`, or seconds.
+///
+/// # Errors
+/// A sentence that says what can be written.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    bursar_trace::parse_duration_ms(text).map(Duration)
+}
+
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());

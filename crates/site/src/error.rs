@@ -42,7 +42,9 @@ impl RefusedKind {
 }
 
 impl Refused {
-    pub(crate) fn invalid(message: impl fmt::Display) -> Self {
+    /// A request that is wrong in itself, with the field, what is wrong with it, and what would be right.
+    #[must_use]
+    pub fn invalid(message: impl fmt::Display) -> Self {
         Self { kind: RefusedKind::Invalid, message: message.to_string() }
     }
 

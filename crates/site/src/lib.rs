@@ -7,6 +7,7 @@
 //! Absent on purpose: clocks, files, threads and engines. Those are the server's, which drives this as the
 //! simulator drives the core.
 
+mod arrivals;
 pub mod budgets;
 pub mod changes;
 pub mod declare;
@@ -22,6 +23,7 @@ pub mod snapshot;
 pub mod views;
 pub mod work;
 
+pub use arrivals::Incoming;
 pub use budgets::{BudgetDoc, Budgets};
 pub use error::{Refused, RefusedKind, ReplayError};
 pub use fold::Fold;

@@ -68,6 +68,15 @@ pub enum Body {
         /// The workload.
         workload: u64,
     },
+    /// A workload that waits was found running in its engine's own queue, started by somebody else.
+    Found {
+        /// The workload.
+        workload: u64,
+        /// Hosts, and how many GPUs on each.
+        placement: Vec<(String, u32)>,
+        /// Since when, in milliseconds since the site was created.
+        since_ms: u64,
+    },
     /// The engine was seen to run an attempt.
     Started {
         /// The workload.
@@ -158,6 +167,7 @@ impl Body {
             Self::Released { .. } => "released",
             Self::Requeued { .. } => "requeued",
             Self::Cancelled { .. } => "cancelled",
+            Self::Found { .. } => "found",
             Self::Started { .. } => "started",
             Self::Stopped { .. } => "stopped",
             Self::Checkpointed { .. } => "checkpointed",
@@ -271,6 +281,20 @@ pub struct Submitted {
     /// Why it does not enter the queue before somebody releases it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// What it is in the engine's own queue, if it came through that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrived: Option<Arrived>,
+}
+
+/// What a workload is in its engine's own queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Arrived {
+    /// Its name there, never given again.
+    pub name: String,
+    /// What people know it by there: Slurm's `1234_7`.
+    pub shown: String,
+    /// The queue: Slurm's partition.
+    pub queue: String,
 }
 
 /// How an attempt ended, as its engine saw it.

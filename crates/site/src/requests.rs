@@ -116,6 +116,7 @@ impl Site {
                     declared,
                     idempotency_key: key.filter(|_| workload == first).map(str::to_owned),
                     held: held.clone(),
+                    arrived: None,
                 }))
             })
             .collect();
@@ -132,7 +133,7 @@ impl Site {
         if names.is_empty() { "none".into() } else { names.join(", ") }
     }
 
-    fn check_fit(&self, declared: &Declared) -> Result<(), Refused> {
+    pub(crate) fn check_fit(&self, declared: &Declared) -> Result<(), Refused> {
         let spec = self.spec(self.next_number(), declared).map_err(Refused::invalid)?;
         let state = self.scheduler.state();
         if state.tree.leaf_place(spec.budget).is_none() {

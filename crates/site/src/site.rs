@@ -44,6 +44,8 @@ pub struct Site {
     pub(crate) run_again: Vec<u64>,
     /// Change sets that wait for their moment, by number.
     pub(crate) scheduled: BTreeMap<u64, Scheduled>,
+    /// Workloads that came through the engine's own queue, by their names there.
+    pub(crate) arrivals: BTreeMap<String, u64>,
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -128,6 +130,7 @@ impl Site {
             changes: vec![first_change],
             run_again: Vec::new(),
             scheduled: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
             scheduler: Scheduler::new(state, Box::new(policy)),
             gpu_owners: hosts.iter().map(|host| vec![None; host.gpus as usize]).collect(),
             models,
@@ -269,6 +272,9 @@ impl Site {
             }
             Body::Requeued { workload } => self.fold_requeue(at, *workload),
             Body::Cancelled { workload } => self.fold_cancel(at, *workload),
+            Body::Found { workload, placement, since_ms } => {
+                self.fold_found(at, *workload, placement, *since_ms)
+            }
             Body::Started { workload, attempt, since_ms } => {
                 let place = self.place_of(*workload, *attempt)?;
                 let since = since_ms.map_or(at, TimeMs);
@@ -341,7 +347,7 @@ impl Site {
         self.host_index(name).ok_or_else(|| format!("there is no host '{name}'"))
     }
 
-    fn event(&mut self, at: TimeMs, event: Event) -> Result<(), String> {
+    pub(crate) fn event(&mut self, at: TimeMs, event: Event) -> Result<(), String> {
         let result = self.scheduler.apply(at, event).map_err(|refusal| refusal.to_string());
         self.take_notices(at);
         result.map(|_| ())
@@ -398,8 +404,12 @@ impl Site {
                 held: submitted.held.clone(),
                 requeue_by_ms: None,
                 attempts_before: 0,
+                arrived: submitted.arrived.clone(),
             },
         );
+        if let Some(arrived) = &submitted.arrived {
+            self.arrivals.insert(arrived.name.clone(), number);
+        }
         self.release(at, number)
     }
 
@@ -462,6 +472,10 @@ impl Site {
                 Notice::Started(place) => {
                     let core = self.scheduler.state().workload(place);
                     let (since, until) = (core.started, core.protected_until);
+                    if self.attempt_at(place).is_none_or(|latest| latest.ended_ms.is_some()) {
+                        // Nobody decided it: it was found running.
+                        self.open_attempt(at, place);
+                    }
                     if let Some(attempt) = self.attempt_at(place) {
                         attempt.started_ms = Some(since.0);
                         attempt.protected_until_ms = Some(until.0);

@@ -124,7 +124,9 @@ impl Site {
             .map_err(|refused| SnapshotError::Unreadable(refused.message))?;
         let (models, rate_step) = crate::site::models_of(&read.created);
         let policy = BudgetPolicy::resumed(&read.state);
+        let arrived = |work: &Work| Some((work.arrived.as_ref()?.name.clone(), work.number));
         Ok(Self {
+            arrivals: read.works.values().filter_map(arrived).collect(),
             created: read.created,
             budgets,
             scheduler: Scheduler::new(read.state, Box::new(policy)),

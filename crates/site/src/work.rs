@@ -1,7 +1,7 @@
 //! A workload of a site: what was declared, its attempts, and what became of them.
 
 use crate::declare::Declared;
-use crate::record::Outcome;
+use crate::record::{Arrived, Outcome};
 use bursar_core::WorkloadIx;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -27,6 +27,8 @@ pub struct Work {
     pub requeue_by_ms: Option<u64>,
     /// Attempts that it had before it last entered the queue.
     pub attempts_before: u32,
+    /// What it is in the engine's own queue, if it came through that.
+    pub arrived: Option<Arrived>,
 }
 
 /// Where a workload stands.

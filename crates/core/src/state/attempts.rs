@@ -1,7 +1,7 @@
 //! The life of an attempt: decided, held, started, told to leave, stopped (rules 1, 2, 5 and 6).
 
 use super::{End, Notice, State, Stop, Taken};
-use crate::cluster::{Placement, Was};
+use crate::cluster::{HostState, Placement, Was};
 use crate::ledger::Change;
 use crate::reason::{EvictReason, StartReason};
 use crate::units::{HostIx, SpanMs, TimeMs, WorkloadIx};
@@ -27,12 +27,30 @@ impl State {
         } else {
             self.cluster.hold(&placement)
         };
+        self.commit(index, placement, allocated, reason);
+        self.workloads[index.at()].awaits = awaits;
+        if idle_now {
+            self.mark_starting(index);
+            Taken::AtOnce
+        } else {
+            self.held.push(index);
+            Taken::Held
+        }
+    }
+
+    /// Writes a start down whose GPUs are taken: the contract counts from now on.
+    fn commit(
+        &mut self,
+        index: WorkloadIx,
+        placement: Placement,
+        allocated: bool,
+        reason: StartReason,
+    ) {
         let pool = self.cluster.host(placement[0].0).pool;
         let rate = self.cluster.rate(pool);
         let workload = &mut self.workloads[index.at()];
         debug_assert_eq!(workload.status, Status::Queued);
         workload.status = Status::Held;
-        workload.awaits = awaits;
         workload.units = u64::from(workload.spec.gpus) * rate;
         workload.placement = placement;
         workload.allocated = allocated;
@@ -45,13 +63,6 @@ impl State {
         }
         self.notices.push(Notice::Dequeued(index));
         self.workloads[index.at()].promised = self.drop_reservation(index);
-        if idle_now {
-            self.mark_starting(index);
-            Taken::AtOnce
-        } else {
-            self.held.push(index);
-            Taken::Held
-        }
     }
 
     /// Whether all that a held workload waits for is gone.
@@ -132,6 +143,70 @@ impl State {
         }
         self.correct(index, since, Change::More);
         Ok(())
+    }
+
+    /// Whether a workload that waits may be running on these GPUs, by our books: nobody else has them.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that says why not.
+    pub fn check_found(&self, index: WorkloadIx, placement: &Placement) -> Result<(), Refusal> {
+        let refuse = |why| Err(Refusal::WrongState(index, why));
+        let Some(workload) = self.workloads.get(index.at()) else {
+            return Err(Refusal::Unknown("workload", index.0));
+        };
+        if !matches!(workload.status, Status::Queued | Status::Held) {
+            return refuse("it is found running, but it does not wait");
+        }
+        let gpus: u64 = placement.iter().map(|&(_, gpus)| u64::from(gpus)).sum();
+        if placement.is_empty() || gpus != u64::from(workload.spec.gpus) {
+            return refuse("it is found running on other than as many GPUs as it asks for");
+        }
+        let on = |placement: &Placement, host: HostIx| -> u32 {
+            placement.iter().filter(|&&(other, _)| other == host).map(|&(_, gpus)| gpus).sum()
+        };
+        let mut pool = None;
+        for &(host, _) in placement {
+            let Some(facts) = self.cluster.hosts().get(host.at()) else {
+                return Err(Refusal::Unknown("host", host.0));
+            };
+            if !matches!(facts.state, HostState::Up | HostState::Draining) {
+                return refuse("it is found running on a host that is not in service");
+            }
+            // What is held for itself, and has come free.
+            let held = workload.status == Status::Held;
+            let own = on(&workload.placement, host) - on(&workload.awaits, host);
+            if facts.free() + if held { own } else { 0 } < on(placement, host) {
+                return refuse("it is found running on GPUs that others have");
+            }
+            if *pool.get_or_insert(facts.pool) != facts.pool {
+                return refuse("it is found running on GPUs of several models");
+            }
+        }
+        Ok(())
+    }
+
+    /// A workload that waits is found running: somebody else started it. It has its contract from its start on, as
+    /// if we had.
+    pub(crate) fn found(
+        &mut self,
+        index: WorkloadIx,
+        placement: Placement,
+        since: TimeMs,
+    ) -> Result<(), Refusal> {
+        self.check_found(index, &placement)?;
+        let held = self.workloads[index.at()].status == Status::Held;
+        let pool = self.cluster.host(placement[0].0).pool;
+        if held {
+            self.release(&[index]);
+        }
+        let rate = self.cluster.rate(pool);
+        let allocated = self.would_be_allocated(index, rate);
+        self.cluster.begin_start_on_idle(&placement);
+        self.commit(index, placement, allocated, StartReason::Elsewhere);
+        self.mark_starting(index);
+        let workload = &mut self.workloads[index.at()];
+        workload.decided = workload.decided.min(since);
+        self.started(index, since)
     }
 
     /// What ran since `from`, or did not, was charged from now on (or up to now) only.

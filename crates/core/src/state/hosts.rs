@@ -24,7 +24,7 @@ impl State {
 
     /// What was decided and will not come waits again where it was. A promise that the decision kept stands
     /// again; its hosts are lost, so it is made anew (rule 7).
-    fn release(&mut self, decided: &[WorkloadIx]) {
+    pub(super) fn release(&mut self, decided: &[WorkloadIx]) {
         for &index in decided {
             self.drop_hold(index);
             let workload = &mut self.workloads[index.at()];

@@ -209,6 +209,7 @@ impl World {
             checkpoint_root: data.join("checkpoints"),
             snapshot_every: 100,
             report_key: None,
+            accounts: bursar_server::arrivals::Accounts::default(),
             log_bytes_max: 1,
             log_files_max: 1,
             as_user: false,

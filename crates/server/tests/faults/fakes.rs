@@ -2,8 +2,8 @@
 //! the daemon, as the real ones do.
 
 use bursar_engine::{
-    AttemptKey, AttemptState, Engine, Error, Exited, HostFacts, LogChunk, Moment, Observation,
-    Outcome, Signal, StartOrder,
+    Arrival, ArrivalState, AttemptKey, AttemptState, Engine, Error, Exited, HostFacts, LogChunk,
+    Moment, Observation, Outcome, Signal, StartOrder,
 };
 use bursar_server::{Clock, Journal, JournalError};
 use bursar_site::Record;
@@ -42,6 +42,28 @@ pub(crate) struct Process {
     pub(crate) heard_at: Option<u64>,
 }
 
+/// A job in the engine's own queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) gpus: u32,
+    pub(crate) resumable: bool,
+    pub(crate) declared: BTreeMap<String, String>,
+    pub(crate) account: &'static str,
+    pub(crate) submitted: u64,
+    pub(crate) stage: JobStage,
+}
+
+/// Where a job is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JobStage {
+    Waits,
+    /// Started by somebody else: since when, until when, where.
+    Runs(u64, u64, (String, u32)),
+    /// An attempt of ours has it.
+    Claimed(AttemptKey),
+    Gone,
+}
+
 /// What is outside the daemon.
 #[derive(Debug)]
 pub(crate) struct Outside {
@@ -59,6 +81,10 @@ pub(crate) struct Outside {
     pub(crate) journal_failures: u64,
     pub(crate) engine_failures: u64,
     pub(crate) never_started: u64,
+    /// The engine's own queue, if it has one.
+    pub(crate) jobs: Option<BTreeMap<String, Job>>,
+    /// How many jobs were found running.
+    pub(crate) found: u64,
 }
 
 #[derive(Clone)]
@@ -73,17 +99,80 @@ impl World {
     pub(crate) fn advance(&self, to_ms: u64) {
         let mut outside = self.lock();
         outside.now_ms = to_ms;
-        let Outside { processes, .. } = &mut *outside;
+        let Outside { processes, jobs, .. } = &mut *outside;
         for process in processes.values_mut() {
             if process.ended.is_none() && process.ends_at <= to_ms {
                 let code = i32::from(process.ends_at % 11 == 0);
                 process.ended = Some((process.ends_at, Outcome::Exit { code }));
             }
         }
+        for job in jobs.iter_mut().flat_map(BTreeMap::values_mut) {
+            if let JobStage::Runs(_, ends, _) = job.stage
+                && ends <= to_ms
+            {
+                job.stage = JobStage::Gone;
+            }
+        }
+        outside.put_back();
     }
 }
 
 impl Outside {
+    /// Jobs whose attempts have left wait again; those that ended are gone.
+    fn put_back(&mut self) {
+        let Self { processes, jobs, .. } = self;
+        for job in jobs.iter_mut().flat_map(BTreeMap::values_mut) {
+            let JobStage::Claimed(key) = &job.stage else { continue };
+            let process = &processes[key];
+            if let Some((_, outcome)) = &process.ended {
+                let again = matches!(outcome, Outcome::NotStarted { .. });
+                let waits = again || (process.told && job.resumable);
+                job.stage = if waits { JobStage::Waits } else { JobStage::Gone };
+            }
+        }
+    }
+
+    /// An attempt is claimed, and that is all of it.
+    fn never_starts(&mut self, key: &AttemptKey, reason: String) {
+        let process = Process {
+            gpus: Vec::new(),
+            starts_at: u64::MAX,
+            ends_at: u64::MAX,
+            told: false,
+            ended: Some((self.now_ms, Outcome::NotStarted { reason })),
+            heard_at: None,
+        };
+        self.processes.entry(key.clone()).or_insert(process);
+    }
+
+    /// How many GPUs of a host are in use.
+    fn used(&self, host: &str) -> u32 {
+        let alive = self.processes.values().filter(|process| process.ended.is_none());
+        let ours = alive.flat_map(|one| &one.gpus).filter(|(other, _)| other == host).count();
+        let jobs = self.jobs.iter().flat_map(BTreeMap::values);
+        let others = jobs.map(|job| match &job.stage {
+            JobStage::Runs(_, _, (other, gpus)) if other == host => *gpus,
+            _ => 0,
+        });
+        ours as u32 + others.sum::<u32>()
+    }
+
+    /// Somebody starts a waiting job without asking.
+    pub(crate) fn start_elsewhere(&mut self, host: &str) {
+        let now = self.now_ms;
+        let ends = now + 1 + self.dice.below(2_000_000);
+        let waits = |job: &&Job| job.stage == JobStage::Waits && job.gpus <= 4;
+        let Some(gpus) = self.jobs.iter().flat_map(BTreeMap::values).find(waits).map(|j| j.gpus)
+        else {
+            return;
+        };
+        if self.used(host) + gpus <= 4 {
+            let mut jobs = self.jobs.iter_mut().flat_map(BTreeMap::values_mut);
+            let job = jobs.find(|job| waits(&&**job)).expect("there was one");
+            job.stage = JobStage::Runs(now, ends, (host.to_owned(), gpus));
+        }
+    }
+
     fn engine_fails(&mut self) -> bool {
         let fails = self.faulty && self.dice.one_in(12);
         self.engine_failures += u64::from(fails);
@@ -202,11 +291,94 @@ impl Engine for World {
         Ok(known.map(observation).collect())
     }
 
+    fn arrivals(&mut self) -> Result<Option<Vec<Arrival>>, Error> {
+        let mut outside = self.lock();
+        if outside.engine_fails() {
+            return Err(lost());
+        }
+        let Some(jobs) = &outside.jobs else { return Ok(None) };
+        let arrival = |(name, job): (&String, &Job)| {
+            let state = match &job.stage {
+                JobStage::Waits => ArrivalState::Waits,
+                JobStage::Runs(since, _, place) => {
+                    ArrivalState::Runs { since: moment(*since), placement: vec![place.clone()] }
+                }
+                JobStage::Claimed(_) | JobStage::Gone => return None,
+            };
+            Some(Arrival {
+                name: name.clone(),
+                shown: format!("job {name}"),
+                title: "a\njob".into(),
+                user: "ann".into(),
+                account: job.account.into(),
+                queue: "main".into(),
+                gpus: job.gpus,
+                shape: None,
+                gpu_model: None,
+                max_runtime_ms: None,
+                declared: job.declared.clone(),
+                submitted_at: moment(job.submitted),
+                state,
+            })
+        };
+        Ok(Some(jobs.iter().filter_map(arrival).collect()))
+    }
+
+    fn withdraw(&mut self, name: &str) -> Result<(), Error> {
+        let mut outside = self.lock();
+        if outside.engine_fails() {
+            return Err(lost());
+        }
+        if let Some(job) = outside.jobs.as_mut().and_then(|jobs| jobs.get_mut(name))
+            && !matches!(job.stage, JobStage::Claimed(_))
+        {
+            job.stage = JobStage::Gone;
+        }
+        Ok(())
+    }
+
     fn start(&mut self, order: &StartOrder) -> Result<(), Error> {
         let mut outside = self.lock();
         let fails = outside.engine_fails();
         if fails && outside.dice.one_in(2) {
             return Err(lost());
+        }
+        if let Some(name) = &order.adopts {
+            let stage = outside.jobs.as_ref().map(|jobs| jobs[name].stage.clone());
+            let claimed = JobStage::Claimed(order.key.clone());
+            match &stage.expect("it has a queue") {
+                JobStage::Runs(_, _, (host, gpus))
+                    if !matches!(&*order.placement, [part] if part.host == *host
+                        && part.gpus.len() == *gpus as usize) =>
+                {
+                    let reason = "it runs elsewhere".to_owned();
+                    outside.never_starts(&order.key, reason);
+                    return if fails { Err(lost()) } else { Ok(()) };
+                }
+                JobStage::Runs(since, ends_at, (host, gpus)) => {
+                    let process = Process {
+                        gpus: (0..*gpus).map(|gpu| (host.clone(), 100 + gpu)).collect(),
+                        starts_at: *since,
+                        ends_at: *ends_at,
+                        told: false,
+                        ended: None,
+                        heard_at: None,
+                    };
+                    outside.processes.insert(order.key.clone(), process);
+                    outside.found += 1;
+                }
+                JobStage::Waits => {}
+                JobStage::Claimed(_) => {}
+                JobStage::Gone => {
+                    // It was cancelled there. The claim is taken all the same, so that its end is told.
+                    outside.never_starts(&order.key, "it is gone from its queue".to_owned());
+                }
+            }
+            let jobs = outside.jobs.as_mut().expect("it has a queue");
+            let job = jobs.get_mut(name).expect("it is there");
+            if job.stage != JobStage::Gone {
+                job.stage = claimed;
+            }
         }
         if !outside.processes.contains_key(&order.key) {
             let now = outside.now_ms;
@@ -232,7 +404,16 @@ impl Engine for World {
             }
             let (told, ended, heard_at) = (false, None, None);
             let mut process = Process { gpus, starts_at, ends_at, told, ended, heard_at };
-            if outside.faulty && outside.dice.one_in(20) {
+            let full = order
+                .placement
+                .iter()
+                .any(|part| outside.used(&part.host) + part.gpus.len() as u32 > 4);
+            assert!(
+                !full || outside.jobs.is_some(),
+                "{:?} starts where there is no room",
+                order.key
+            );
+            if full || (outside.faulty && outside.dice.one_in(20)) {
                 // Whoever was to start it died before.
                 process.starts_at = u64::MAX;
                 let reason = "it was claimed, not started".to_owned();
@@ -241,6 +422,7 @@ impl Engine for World {
             }
             outside.processes.insert(order.key.clone(), process);
         }
+        outside.put_back();
         if fails { Err(lost()) } else { Ok(()) }
     }
 
@@ -273,6 +455,7 @@ impl Engine for World {
             process.told = true;
             process.ended = Some((now.max(process.starts_at), Outcome::Signal { number: 9 }));
         }
+        outside.put_back();
         Ok(())
     }
 

@@ -10,7 +10,7 @@ mod run;
 fn nothing_is_lost_and_nothing_runs_twice() {
     let mut total = run::Seen::default();
     for seed in 0..200 {
-        total.add(&run::play(seed));
+        total.add(&run::play(seed, false));
     }
     // The faults happened, and in their midst what they should disturb.
     println!("{total:?}");
@@ -18,4 +18,16 @@ fn nothing_is_lost_and_nothing_runs_twice() {
     assert!(total.exact > 1_000, "{total:?}");
     assert!(total.never_started > 200, "{total:?}");
     assert!(total.evictions > 200 && total.completed > 1_000 && total.cancelled > 100, "{total:?}");
+}
+
+#[test]
+fn work_of_the_engines_own_queue_is_neither_lost_nor_run_twice() {
+    let mut total = run::Seen::default();
+    for seed in 0..100 {
+        total.add(&run::play(seed, true));
+    }
+    println!("{total:?}");
+    assert!(total.crashes > 200 && total.found > 100, "{total:?}");
+    assert!(total.evictions > 100 && total.completed > 1_000 && total.cancelled > 100, "{total:?}");
+    assert!(total.exact > 500, "{total:?}");
 }

@@ -1,6 +1,6 @@
 //! One seeded run: people, faults, and what must hold at every step.
 
-use crate::fakes::{Dice, Outside, World};
+use crate::fakes::{Dice, Job, JobStage, Outside, World};
 use bursar_engine::AttemptKey;
 use bursar_server::daemon::StartOptions;
 use bursar_server::{Daemon, Failure};
@@ -24,6 +24,8 @@ pub(crate) struct Seen {
     /// Charges that had to be what the engine saw, to the millisecond.
     pub(crate) exact: u64,
     pub(crate) exact_gpu_ms: u64,
+    /// Work that was found running.
+    pub(crate) found: u64,
 }
 
 impl Seen {
@@ -37,6 +39,7 @@ impl Seen {
         self.cancelled += other.cancelled;
         self.exact += other.exact;
         self.exact_gpu_ms += other.exact_gpu_ms;
+        self.found += other.found;
     }
 }
 
@@ -80,6 +83,7 @@ fn open(world: &World) -> Result<Alive, Failure> {
         as_user: false,
         snapshot_every: 15,
         report_key: None,
+        accounts: bursar_server::arrivals::Accounts::default(),
     };
     Daemon::open(world.clone(), world.clone(), |_| Ok(world.clone()), options, first)
 }
@@ -90,7 +94,7 @@ fn open_again(world: &World) -> Alive {
 }
 
 /// Plays a run and returns what happened.
-pub(crate) fn play(seed: u64) -> Seen {
+pub(crate) fn play(seed: u64, queue: bool) -> Seen {
     let outside = Outside {
         dice: Dice::new(seed + 1),
         now_ms: 0,
@@ -104,6 +108,8 @@ pub(crate) fn play(seed: u64) -> Seen {
         journal_failures: 0,
         engine_failures: 0,
         never_started: 0,
+        jobs: queue.then(BTreeMap::new),
+        found: 0,
     };
     let world = World(Arc::new(Mutex::new(outside)));
     let mut daemon = open_again(&world);
@@ -112,6 +118,7 @@ pub(crate) fn play(seed: u64) -> Seen {
     let mut acknowledged: Vec<u64> = Vec::new();
     for _ in 0..150 {
         pass_time(&world, &mut dice);
+        people_use_the_queue(&world, &mut dice);
         for _ in 0..dice.below(3) {
             for record in request(&mut daemon, &mut dice).unwrap_or_default() {
                 if let Body::Submitted(submitted) = record.body {
@@ -141,7 +148,49 @@ pub(crate) fn play(seed: u64) -> Seen {
     seen.journal_failures = outside.journal_failures;
     seen.engine_failures = outside.engine_failures;
     seen.never_started = outside.never_started;
+    seen.found = outside.found;
     seen
+}
+
+/// What happens in the engine's own queue, if it has one: jobs come, are cancelled there, and are started there.
+fn people_use_the_queue(world: &World, dice: &mut Dice) {
+    let mut outside = world.lock();
+    let now = outside.now_ms;
+    let Some(jobs) = &mut outside.jobs else { return };
+    for _ in 0..dice.below(3) {
+        let declared = [("min-runtime", ["0", "5m", "1200", "1h"][dice.below(4) as usize])];
+        let mut declared: BTreeMap<String, String> =
+            declared.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let resumable = dice.below(3) > 0;
+        if resumable {
+            declared.insert("resumable".into(), "1".into());
+        }
+        if dice.one_in(20) {
+            // Never taken in.
+            declared.insert("min-runtime".into(), "9h".into());
+        }
+        let job = Job {
+            gpus: [1, 1, 2, 4, 8][dice.below(5) as usize],
+            resumable,
+            declared,
+            account: ["a1", "a2", "b"][dice.below(3) as usize],
+            submitted: now,
+            stage: JobStage::Waits,
+        };
+        jobs.insert(format!("{now}.{}", jobs.len()), job);
+    }
+    if dice.one_in(4) {
+        let at = dice.below(jobs.len().max(1) as u64) as usize;
+        if let Some(job) = jobs.values_mut().nth(at)
+            && !matches!(job.stage, JobStage::Claimed(_))
+        {
+            job.stage = JobStage::Gone;
+        }
+    }
+    if dice.one_in(3) {
+        let host = format!("h-{}", dice.below(3));
+        outside.start_elsewhere(&host);
+    }
 }
 
 fn pass_time(world: &World, dice: &mut Dice) {
@@ -218,12 +267,18 @@ fn assert_safe(daemon: &Alive, acknowledged: &[u64], seed: u64) {
     }
 }
 
+/// Whether a job of the engine's own queue is over, or was refused.
+fn is_settled(job: &Job) -> bool {
+    job.stage == JobStage::Gone || job.declared["min-runtime"] == "9h"
+}
+
 /// Rule 2: an attempt is charged as long as its engine saw it run, whenever that was heard of.
 fn assert_charged_as_seen(outside: &Outside, number: u64, attempt: &Attempt, seen: &mut Seen) {
     let key = AttemptKey::new(number.to_string(), attempt.number).expect("a key");
     let Some(process) = outside.processes.get(&key) else {
-        // Nobody was told of it before it was cancelled.
-        assert_eq!((attempt.started_ms, attempt.charged_gpu_ms), (None, 0));
+        // Nobody was told of it before it was cancelled; or it was found running, and ended before it was claimed.
+        let found = attempt.reason.contains("started elsewhere");
+        assert!(found || (attempt.started_ms, attempt.charged_gpu_ms) == (None, 0), "{attempt:?}");
         return;
     };
     let (ended, _) = process.ended.as_ref().expect("it has ended");
@@ -259,7 +314,9 @@ fn come_to_the_end(
     });
     for _ in 0..20_000 {
         let wake = daemon.round().expect("nothing fails any more");
-        if daemon.site().works().all(|work| matches!(work.stage, Stage::Ended(_))) {
+        if daemon.site().works().all(|work| matches!(work.stage, Stage::Ended(_)))
+            && world.lock().jobs.iter().flat_map(BTreeMap::values).all(is_settled)
+        {
             break;
         }
         let (now, behind) = {
@@ -297,6 +354,15 @@ fn come_to_the_end(
         seen.evictions += evicted.count() as u64;
     }
     assert_eq!(u128::from(charged), daemon.site().charged_gpu_ms(), "seed {seed}: rule 12");
+    for (name, job) in world.lock().jobs.iter().flatten() {
+        // What was there for longer than a moment was taken in, once, unless it was refused; and it is over.
+        assert!(is_settled(job), "seed {seed}: job {name} is left: {job:?}");
+        let ours = daemon
+            .site()
+            .arrivals()
+            .filter(|work| work.arrived.as_ref().is_some_and(|arrived| arrived.name == *name));
+        assert!(ours.count() <= 1, "seed {seed}: job {name} was taken in twice");
+    }
     // One last round lets the engine forget; then what ran and what was journaled must be the same.
     daemon.round().expect("nothing fails");
     let outside = world.lock();

@@ -150,6 +150,7 @@ fn worlds_are_worth_playing() {
         "evicted",
         "requeued",
         "released",
+        "found",
         "change_scheduled",
         "restarted",
         "array",

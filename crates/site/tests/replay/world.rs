@@ -124,7 +124,8 @@ impl World {
     }
 
     fn request(&mut self) {
-        let body = match self.dice.below(15) {
+        let body = match self.dice.below(17) {
+            15 | 16 => return self.find_running(),
             12 | 13 => {
                 let number = 1 + self.dice.below(self.site.next_number());
                 self.site.requeue("boss", number)
@@ -193,6 +194,20 @@ impl World {
         // What is refused is not journaled: that is the point of asking first.
         if let Ok(body) = body {
             self.put(body);
+        }
+    }
+
+    /// Somebody else started one that waits.
+    fn find_running(&mut self) {
+        let number = 1 + self.dice.below(self.site.next_number());
+        let Some(gpus) = self.site.work(number).map(|work| work.declared.gpus) else { return };
+        let host = format!("h-{}", self.dice.below(4));
+        let since = self.now_ms.saturating_sub(self.dice.below(20 * MINUTE));
+        if let Ok(body) = self.site.found(number, &[(host, gpus)], since) {
+            self.put(body);
+            let attempt = self.site.work(number).and_then(|work| work.latest()).expect("it runs");
+            assert!(attempt.started_ms.is_some_and(|started| started <= self.now_ms));
+            self.running.insert((number, attempt.number), ());
         }
     }
 

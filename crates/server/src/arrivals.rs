@@ -1,0 +1,205 @@
+//! Work that comes through the engine's own queue, compared with what the site knows of it
+//! ([ADR 11](../../../docs/adr/0011-work-of-another-queue.md)).
+
+use bursar_engine::{Arrival, ArrivalState, Moment};
+use bursar_site::declare::{Duration, WorkloadDoc};
+use bursar_site::record::Arrived;
+use bursar_site::{Body, Ending, Incoming, Refused, Site, Stage, Work};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which budgets an engine's accounts are.
+#[derive(Clone, Debug, Default)]
+pub struct Accounts(pub BTreeMap<String, String>);
+
+impl Accounts {
+    /// The budget of an account: what the site says, else the budget of that path, else the only leaf of that name.
+    fn budget(&self, site: &Site, account: &str) -> Result<String, String> {
+        if let Some(path) = self.0.get(account) {
+            return Ok(path.clone());
+        }
+        if site.budgets.get(account).is_some() {
+            return Ok(account.to_owned());
+        }
+        let is_leaf =
+            |path: &&str| site.budgets.get(path).is_some_and(|budget| budget.children.is_empty());
+        let named = |path: &&str| path.rsplit('/').next() == Some(account);
+        let mut found = site.budgets.paths().filter(is_leaf).filter(named);
+        match (found.next(), found.next()) {
+            (Some(path), None) => Ok(path.to_owned()),
+            (Some(one), Some(other)) => {
+                Err(format!("account '{account}' may be {one} or {other}: name it under accounts"))
+            }
+            (None, _) => Err(format!("account '{account}' is no budget: name its under accounts")),
+        }
+    }
+}
+
+/// How long a workload must be missing from the engine's queue before it is taken for cancelled there, in
+/// milliseconds: an engine may lose sight of it for a moment.
+pub(crate) const MISSING_MS: u64 = 10_000;
+
+/// What the engine's queue holds that the site does not know, or the other way round.
+#[derive(Debug, Default)]
+pub(crate) struct Comings {
+    /// Records, and by whom.
+    pub(crate) bodies: Vec<(Option<String>, Body)>,
+    /// Arrivals that were not taken in, by name, and why.
+    pub(crate) declined: BTreeMap<String, String>,
+    /// Arrivals whose work was cancelled here.
+    pub(crate) withdrawn: Vec<String>,
+    /// Workloads that wait here and are not in the engine's queue.
+    pub(crate) missing: BTreeSet<u64>,
+}
+
+/// The records that follow from the engine's queue: what came, and what waits no longer for something else.
+pub(crate) fn comings(site: &Site, arrivals: &[Arrival], accounts: &Accounts) -> Comings {
+    let mut comings = Comings::default();
+    let mut number = site.next_number();
+    let mut known = BTreeSet::new();
+    let mut in_order: Vec<&Arrival> = arrivals.iter().collect();
+    in_order.sort_by_key(|one| (one.submitted_at.unix_ms, &one.name));
+    for arrival in in_order {
+        let body = match site.arrival(&arrival.name) {
+            None => {
+                let taken = incoming(site, arrival, accounts);
+                let taken = taken.and_then(|incoming| site.take_in(number, incoming));
+                number += u64::from(taken.is_ok());
+                taken.map(|body| (Some(arrival.user.clone()), body))
+            }
+            Some(work) => {
+                known.insert(work.number);
+                match work.stage {
+                    Stage::Ended(Ending::Cancelled) => {
+                        comings.withdrawn.push(arrival.name.clone());
+                        continue;
+                    }
+                    Stage::Ended(_) => site.comes_again(work.number).map(|body| (None, body)),
+                    Stage::Waits if work.held.is_some() && is_ready(arrival) => {
+                        site.is_ready(work.number).map(|body| (None, body))
+                    }
+                    Stage::Waits | Stage::Live(_) => continue,
+                }
+            }
+        };
+        match body {
+            Ok(body) => comings.bodies.push(body),
+            Err(refused) => {
+                comings.declined.insert(arrival.name.clone(), refused.message);
+            }
+        }
+    }
+    let waits = |work: &&Work| {
+        !matches!(work.stage, Stage::Ended(_))
+            && !work.cancelled
+            && work.latest().is_none_or(|attempt| attempt.ended_ms.is_some())
+    };
+    let waiting = site.arrivals().filter(waits).map(|work| work.number);
+    comings.missing = waiting.filter(|number| !known.contains(number)).collect();
+    comings
+}
+
+const fn is_ready(arrival: &Arrival) -> bool {
+    matches!(arrival.state, ArrivalState::Waits | ArrivalState::Runs { .. })
+}
+
+/// Work that runs and that no order of ours started, which the site still has for waiting: the first that is to be
+/// journaled, as what it takes may be what another is said to have.
+pub(crate) fn found(
+    site: &Site,
+    arrivals: &[Arrival],
+    site_ms: impl Fn(Moment) -> u64,
+) -> Option<Body> {
+    arrivals.iter().find_map(|arrival| {
+        let ArrivalState::Runs { since, placement } = &arrival.state else { return None };
+        let work = site.arrival(&arrival.name)?;
+        if !matches!(work.stage, Stage::Live(_)) || runs_here(site, work.number) {
+            return None;
+        }
+        // What others have by our books is looked at again in the next round: an order of ours will not come true.
+        site.found(work.number, placement, site_ms(*since)).ok()
+    })
+}
+
+fn runs_here(site: &Site, number: u64) -> bool {
+    let latest = site.work(number).and_then(Work::latest);
+    latest.is_some_and(|attempt| attempt.ended_ms.is_none())
+}
+
+/// The workloads whose arrivals run without an order of ours. An engine that says so of one has not lost it.
+pub(crate) fn running(site: &Site, arrivals: &[Arrival]) -> BTreeSet<u64> {
+    let runs = arrivals.iter().filter(|one| matches!(one.state, ArrivalState::Runs { .. }));
+    runs.filter_map(|one| site.arrival(&one.name)).map(|work| work.number).collect()
+}
+
+fn incoming(site: &Site, arrival: &Arrival, accounts: &Accounts) -> Result<Incoming, Refused> {
+    let (doc, may_charge) = declaration(site, arrival, accounts).map_err(Refused::invalid)?;
+    Ok(Incoming {
+        arrived: Arrived {
+            name: arrival.name.clone(),
+            shown: arrival.shown.clone(),
+            queue: arrival.queue.clone(),
+        },
+        doc,
+        user: arrival.user.clone(),
+        may_charge,
+        not_yet: match &arrival.state {
+            ArrivalState::NotYet(why) => Some(why.clone()),
+            ArrivalState::Waits | ArrivalState::Runs { .. } => None,
+        },
+    })
+}
+
+/// What an arrival declares, and whether its engine has seen to it that its user may charge that budget.
+fn declaration(
+    site: &Site,
+    arrival: &Arrival,
+    accounts: &Accounts,
+) -> Result<(WorkloadDoc, bool), String> {
+    let mut doc = WorkloadDoc {
+        name: name_of(&arrival.title),
+        gpus: arrival.gpus,
+        hosts: arrival.shape.map(|(hosts, _)| hosts),
+        gpus_per_host: arrival.shape.map(|(_, gpus)| gpus),
+        gpu_model: arrival.gpu_model.clone(),
+        max_runtime: arrival.max_runtime_ms.map(Duration),
+        user: Some(arrival.user.clone()),
+        // For people: the engine has what is really run.
+        command: vec![format!("{} {}", arrival.queue, arrival.shown)],
+        ..WorkloadDoc::default()
+    };
+    let mut budget = None;
+    for (key, value) in &arrival.declared {
+        let span = || {
+            bursar_site::declare::duration(value).map(Some).map_err(|why| format!("{key}: {why}"))
+        };
+        let flag = || match value.as_str() {
+            "" | "1" | "yes" | "true" => Ok(true),
+            "0" | "no" | "false" => Ok(false),
+            other => Err(format!("{key}: '{other}' is neither yes nor no")),
+        };
+        match key.as_str() {
+            "budget" => budget = Some(value.clone()),
+            "min-runtime" => doc.min_runtime = span()?,
+            "resumable" => doc.resumable = Some(flag()?),
+            "grace" => doc.grace = span()?,
+            "checkpoint-interval" => doc.checkpoint_interval = span()?,
+            "checkpoint-on-signal" => doc.checkpoint_on_signal = flag()?,
+            "rank" => {
+                doc.rank = value.parse().map_err(|_| format!("rank: '{value}' is no number"))?;
+            }
+            _ => return Err(format!("'{key}' cannot be declared")),
+        }
+    }
+    let may_charge = budget.is_none();
+    doc.budget_owner = match budget {
+        Some(path) => path,
+        None => accounts.budget(site, &arrival.account)?,
+    };
+    Ok((doc, may_charge))
+}
+
+/// A name that a site takes: of what somebody wrote, what can be printed.
+fn name_of(title: &str) -> String {
+    let name: String = title.chars().filter(|c| !c.is_control()).take(128).collect();
+    if name.trim().is_empty() { "job".into() } else { name }
+}
