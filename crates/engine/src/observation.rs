@@ -11,8 +11,11 @@ pub struct HostFacts {
     pub gpus: u32,
     /// The model of its GPUs, short and in small letters: `h100`.
     pub model: String,
-    /// Whether work can run there.
+    /// Whether it is there at all. What ran on a host that is not has stopped.
     pub healthy: bool,
+    /// Why nothing new should start there although it is there: a GPU that does not answer, an operator of the
+    /// engine's own who drained it. What runs may go on to the end of its contract.
+    pub closed: Option<String>,
     /// Whether it was cordoned and not uncordoned since.
     pub cordoned: bool,
 }

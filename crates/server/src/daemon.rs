@@ -2,6 +2,7 @@
 
 use crate::arrivals::{self, Accounts};
 use crate::clock::Clock;
+use crate::hosts;
 use crate::journal::{Journal, JournalError};
 use crate::reconcile::{Orders, differences};
 use bursar_engine::{Arrival, Engine};
@@ -215,6 +216,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     pub fn round(&mut self) -> Result<Option<u64>, Failure> {
         self.find_the_way()?;
         let seen = self.engine.observe()?;
+        let hosts = self.engine.hosts()?;
         let arrivals = self.engine.arrivals()?;
         if let Some(arrivals) = &arrivals {
             self.look_at_arrivals(arrivals)?;
@@ -230,7 +232,13 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             let records = self.records(None, news.bodies);
             self.put(&records)?;
         }
-        // After what has ended: that may be what kept it out of the books.
+        // After what has ended by itself: a host that is down takes all with it that is said to be on it.
+        let bodies = hosts::news(&self.site, &hosts);
+        if !bodies.is_empty() {
+            let records = self.records(None, bodies);
+            self.put(&records)?;
+        }
+        // After what has ended, too: that may be what kept it out of the books.
         while let Some(body) =
             arrivals::found(&self.site, &arrivals, |moment| self.clock.site_ms(moment))
         {
@@ -242,7 +250,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             self.put(&records)?;
         }
         self.plan()?;
-        self.act(&seen, &runs, &news.forget)?;
+        self.act(&seen, &runs, &news.forget, &hosts)?;
         let deadline = self.site.next_deadline_ms();
         let (wake, change) = (self.site.next_wake_ms(), self.site.next_change_ms());
         Ok(deadline.into_iter().chain(wake).chain(change).min())
@@ -328,6 +336,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         seen: &[bursar_engine::Observation],
         runs: &BTreeSet<u64>,
         forget: &[bursar_engine::AttemptKey],
+        hosts: &[bursar_engine::HostFacts],
     ) -> Result<(), Failure> {
         let orders = Orders::of(&self.site, seen, runs, &self.options, |ms| self.clock.unix_ms(ms));
         let mut first_failure = None;
@@ -336,6 +345,10 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
                 first_failure.get_or_insert(error);
             }
         };
+        // Before any start: others must not take what a drain has freed.
+        for (host, close) in hosts::cordons(&self.site, hosts) {
+            note(if close { self.engine.cordon(host) } else { self.engine.uncordon(host) });
+        }
         for order in &orders.start {
             note(self.engine.start(order));
         }

@@ -12,6 +12,7 @@ pub mod driver;
 pub mod events;
 pub mod export;
 pub mod history;
+mod hosts;
 pub mod journal;
 pub mod limits;
 pub mod metrics;

@@ -25,6 +25,7 @@ pub mod work;
 
 pub use arrivals::Incoming;
 pub use budgets::{BudgetDoc, Budgets};
+pub use bursar_core::HostState;
 pub use error::{Refused, RefusedKind, ReplayError};
 pub use fold::Fold;
 pub use plan::Planned;

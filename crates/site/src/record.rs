@@ -118,6 +118,9 @@ pub enum Body {
         host: String,
         /// Why.
         reason: String,
+        /// Whether the engine closed it, and may open it again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_engine: bool,
     },
     /// A host is back in service, or its drain is called off.
     HostUp {
@@ -130,6 +133,9 @@ pub enum Body {
         host: String,
         /// How that was noticed.
         reason: String,
+        /// Whether the engine said so, and may say that it is back.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_engine: bool,
     },
     /// What the core decided at this moment was committed.
     Planned {

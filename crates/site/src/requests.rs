@@ -429,7 +429,8 @@ impl Site {
         let index = self.host_index(host).ok_or_else(|| no_host(host))?;
         match self.scheduler.state().cluster.host(index).state {
             HostState::Up => {
-                Ok(Body::DrainStarted { host: host.to_owned(), reason: reason.to_owned() })
+                let (host, reason) = (host.to_owned(), reason.to_owned());
+                Ok(Body::DrainStarted { host, reason, by_engine: false })
             }
             HostState::Draining => Err(Refused::conflict(format!("host {host} drains already"))),
             HostState::Drained => Err(Refused::conflict(format!("host {host} is drained"))),

@@ -32,8 +32,8 @@ pub struct Site {
     pub(crate) next_number: u64,
     pub(crate) keys: BTreeMap<(String, String), u64>,
     pub(crate) tokens: BTreeMap<String, (TokenIssued, bool)>,
-    /// Why hosts drain or are down.
-    pub(crate) host_reasons: BTreeMap<String, String>,
+    /// Why hosts drain or are down, and whether their engine says so.
+    pub(crate) host_reasons: BTreeMap<String, (String, bool)>,
     /// For each host which of its GPUs an attempt has.
     pub(crate) gpu_owners: Vec<Vec<Option<u64>>>,
     /// For each workload who waits for it.
@@ -298,13 +298,13 @@ impl Site {
                 self.latest_mut(*workload)?.checkpoint_ms = Some(at.0);
                 Ok(())
             }
-            Body::DrainStarted { host, reason } => {
-                self.host_reasons.insert(host.clone(), reason.clone());
+            Body::DrainStarted { host, reason, by_engine } => {
+                self.host_reasons.insert(host.clone(), (reason.clone(), *by_engine));
                 let host = self.known_host(host)?;
                 self.event(at, Event::DrainRequested(host))
             }
-            Body::HostDown { host, reason } => {
-                self.host_reasons.insert(host.clone(), reason.clone());
+            Body::HostDown { host, reason, by_engine } => {
+                self.host_reasons.insert(host.clone(), (reason.clone(), *by_engine));
                 let host = self.known_host(host)?;
                 self.event(at, Event::HostFailed(host))
             }

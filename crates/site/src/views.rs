@@ -288,12 +288,19 @@ impl Site {
                     HostState::Drained => "drained",
                     HostState::Down => "down",
                 },
-                reason: self.host_reasons.get(&doc.name).cloned(),
+                reason: self.host_reasons.get(&doc.name).map(|(reason, _)| reason.clone()),
                 empty_by_ms: last.fold(state.now(), TimeMs::max).0,
                 workloads: host.runs.iter().map(|&(place, _)| self.number_at(place)).collect(),
             }
         };
         self.created.hosts.iter().zip(state.cluster.hosts()).map(view).collect()
+    }
+
+    /// The state of a host, and whether it is its engine that says so; none if there is no such host.
+    #[must_use]
+    pub fn host_state(&self, name: &str) -> Option<(HostState, bool)> {
+        let state = self.scheduler.state().cluster.host(self.host_index(name)?).state;
+        Some((state, self.host_reasons.get(name).is_some_and(|(_, by_engine)| *by_engine)))
     }
 
     /// What the engine should be doing: every attempt that is not known to have ended.

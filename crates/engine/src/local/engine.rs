@@ -235,14 +235,15 @@ impl LocalEngine {
 
 impl Engine for LocalEngine {
     fn hosts(&mut self) -> Result<Vec<HostFacts>, Error> {
-        let healthy = self.gpus.are_healthy();
+        let ill = !self.gpus.are_healthy();
         let facts = |name: &String| {
             let cordoned = self.cordoned(name).try_exists();
             Ok(HostFacts {
                 name: name.clone(),
                 gpus: self.gpus.count,
                 model: self.gpus.model.clone(),
-                healthy,
+                healthy: true,
+                closed: ill.then(|| "a GPU of it does not answer".to_owned()),
                 cordoned: cordoned
                     .map_err(|error| Error::io("cannot see whether cordoned", error))?,
             })

@@ -92,6 +92,7 @@ impl FakeWorld {
             gpus,
             model: model.to_owned(),
             healthy: true,
+            closed: None,
             cordoned: false,
         };
         (0..count).map(host).collect()

@@ -85,6 +85,9 @@ pub(crate) struct Outside {
     pub(crate) jobs: Option<BTreeMap<String, Job>>,
     /// How many jobs were found running.
     pub(crate) found: u64,
+    /// Hosts, as the engine has them.
+    pub(crate) hosts: Vec<HostFacts>,
+    pub(crate) hosts_lost: u64,
 }
 
 #[derive(Clone)]
@@ -93,6 +96,16 @@ pub(crate) struct World(pub(crate) Arc<Mutex<Outside>>);
 impl World {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Outside> {
         self.0.lock().expect("no panic while it was held")
+    }
+
+    fn set_cordon(&self, name: &str, cordoned: bool) -> Result<(), Error> {
+        let mut outside = self.lock();
+        if outside.engine_fails() {
+            return Err(lost());
+        }
+        let host = outside.hosts.iter_mut().find(|host| host.name == name);
+        host.expect("a host of ours").cordoned = cordoned;
+        Ok(())
     }
 
     /// Processes start and end as time passes.
@@ -126,7 +139,8 @@ impl Outside {
             let process = &processes[key];
             if let Some((_, outcome)) = &process.ended {
                 let again = matches!(outcome, Outcome::NotStarted { .. });
-                let waits = again || (process.told && job.resumable);
+                let lost = matches!(outcome, Outcome::Lost { .. });
+                let waits = again || ((process.told || lost) && job.resumable);
                 job.stage = if waits { JobStage::Waits } else { JobStage::Gone };
             }
         }
@@ -157,6 +171,29 @@ impl Outside {
         ours as u32 + others.sum::<u32>()
     }
 
+    /// A host fails, with all that runs on it, or is back.
+    pub(crate) fn fail_or_repair(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        host.healthy = !host.healthy;
+        if host.healthy {
+            return;
+        }
+        self.hosts_lost += 1;
+        let (name, now) = (host.name.clone(), self.now_ms);
+        for process in self.processes.values_mut().filter(|process| process.ended.is_none()) {
+            if process.gpus.iter().any(|(other, _)| *other == name) {
+                let reason = "its host failed".to_owned();
+                process.ended = Some((now.max(process.starts_at), Outcome::Lost { reason }));
+            }
+        }
+        for job in self.jobs.iter_mut().flat_map(BTreeMap::values_mut) {
+            if matches!(&job.stage, JobStage::Runs(_, _, (other, _)) if *other == name) {
+                job.stage = JobStage::Gone;
+            }
+        }
+        self.put_back();
+    }
+
     /// Somebody starts a waiting job without asking.
     pub(crate) fn start_elsewhere(&mut self, host: &str) {
         let now = self.now_ms;
@@ -166,7 +203,8 @@ impl Outside {
         else {
             return;
         };
-        if self.used(host) + gpus <= 4 {
+        let up = self.hosts.iter().any(|one| one.name == host && one.healthy);
+        if up && self.used(host) + gpus <= 4 {
             let mut jobs = self.jobs.iter_mut().flat_map(BTreeMap::values_mut);
             let job = jobs.find(|job| waits(&&**job)).expect("there was one");
             job.stage = JobStage::Runs(now, ends, (host.to_owned(), gpus));
@@ -257,7 +295,11 @@ fn moment(ms: u64) -> Moment {
 
 impl Engine for World {
     fn hosts(&mut self) -> Result<Vec<HostFacts>, Error> {
-        Ok(Vec::new())
+        let mut outside = self.lock();
+        if outside.engine_fails() {
+            return Err(lost());
+        }
+        Ok(outside.hosts.clone())
     }
 
     fn observe(&mut self) -> Result<Vec<Observation>, Error> {
@@ -408,12 +450,16 @@ impl Engine for World {
                 .placement
                 .iter()
                 .any(|part| outside.used(&part.host) + part.gpus.len() as u32 > 4);
+            let down = |part: &bursar_engine::HostGpus| {
+                outside.hosts.iter().any(|host| host.name == part.host && !host.healthy)
+            };
+            let down = order.placement.iter().any(down);
             assert!(
                 !full || outside.jobs.is_some(),
                 "{:?} starts where there is no room",
                 order.key
             );
-            if full || (outside.faulty && outside.dice.one_in(20)) {
+            if full || down || (outside.faulty && outside.dice.one_in(20)) {
                 // Whoever was to start it died before.
                 process.starts_at = u64::MAX;
                 let reason = "it was claimed, not started".to_owned();
@@ -466,12 +512,12 @@ impl Engine for World {
         Ok(())
     }
 
-    fn cordon(&mut self, _: &str) -> Result<(), Error> {
-        Ok(())
+    fn cordon(&mut self, host: &str) -> Result<(), Error> {
+        self.set_cordon(host, true)
     }
 
-    fn uncordon(&mut self, _: &str) -> Result<(), Error> {
-        Ok(())
+    fn uncordon(&mut self, host: &str) -> Result<(), Error> {
+        self.set_cordon(host, false)
     }
 
     fn read_log(&self, _: &AttemptKey, _: u64, _: usize) -> Result<LogChunk, Error> {

@@ -1,7 +1,7 @@
 //! One seeded run: people, faults, and what must hold at every step.
 
 use crate::fakes::{Dice, Job, JobStage, Outside, World};
-use bursar_engine::AttemptKey;
+use bursar_engine::{AttemptKey, HostFacts};
 use bursar_server::daemon::StartOptions;
 use bursar_server::{Daemon, Failure};
 use bursar_site::record::{BudgetsChanged, Created, HostDoc, SettingsDoc};
@@ -26,6 +26,7 @@ pub(crate) struct Seen {
     pub(crate) exact_gpu_ms: u64,
     /// Work that was found running.
     pub(crate) found: u64,
+    pub(crate) hosts_lost: u64,
 }
 
 impl Seen {
@@ -40,6 +41,7 @@ impl Seen {
         self.exact += other.exact;
         self.exact_gpu_ms += other.exact_gpu_ms;
         self.found += other.found;
+        self.hosts_lost += other.hosts_lost;
     }
 }
 
@@ -110,6 +112,17 @@ pub(crate) fn play(seed: u64, queue: bool) -> Seen {
         never_started: 0,
         jobs: queue.then(BTreeMap::new),
         found: 0,
+        hosts: (0..3)
+            .map(|at| HostFacts {
+                name: format!("h-{at}"),
+                gpus: 4,
+                model: "x".into(),
+                healthy: true,
+                cordoned: false,
+                closed: None,
+            })
+            .collect(),
+        hosts_lost: 0,
     };
     let world = World(Arc::new(Mutex::new(outside)));
     let mut daemon = open_again(&world);
@@ -119,6 +132,7 @@ pub(crate) fn play(seed: u64, queue: bool) -> Seen {
     for _ in 0..150 {
         pass_time(&world, &mut dice);
         people_use_the_queue(&world, &mut dice);
+        hosts_fail(&world, &mut dice);
         for _ in 0..dice.below(3) {
             for record in request(&mut daemon, &mut dice).unwrap_or_default() {
                 if let Body::Submitted(submitted) = record.body {
@@ -142,14 +156,36 @@ pub(crate) fn play(seed: u64, queue: bool) -> Seen {
         }
         assert_safe(&daemon, &acknowledged, seed);
     }
-    world.lock().faulty = false;
+    {
+        let mut outside = world.lock();
+        outside.faulty = false;
+        for host in &mut outside.hosts {
+            (host.healthy, host.closed) = (true, None);
+        }
+    }
     come_to_the_end(&world, daemon, &acknowledged, &mut seen, seed);
     let outside = world.lock();
     seen.journal_failures = outside.journal_failures;
     seen.engine_failures = outside.engine_failures;
     seen.never_started = outside.never_started;
     seen.found = outside.found;
+    seen.hosts_lost = outside.hosts_lost;
     seen
+}
+
+/// Hosts fail and come back; the engine's operators close them and open them.
+fn hosts_fail(world: &World, dice: &mut Dice) {
+    let mut outside = world.lock();
+    let at = dice.below(3) as usize;
+    let ill = outside.hosts.iter().any(|host| !host.healthy);
+    if dice.one_in(if ill { 4 } else { 40 }) {
+        let at = outside.hosts.iter().position(|host| !host.healthy).unwrap_or(at);
+        outside.fail_or_repair(at);
+    }
+    if dice.one_in(25) {
+        let closed = &mut outside.hosts[at].closed;
+        *closed = if closed.is_some() { None } else { Some("fans".into()) };
+    }
 }
 
 /// What happens in the engine's own queue, if it has one: jobs come, are cancelled there, and are started there.

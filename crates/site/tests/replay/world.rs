@@ -99,6 +99,10 @@ impl World {
             self.request();
         }
         self.act();
+        // What has ended has left room that nobody was given yet.
+        if self.dice.below(4) == 0 {
+            self.find_running();
+        }
         while let Some((author, body)) = self.site.due_change(self.now_ms) {
             self.put_by(&author, body);
         }
@@ -124,8 +128,7 @@ impl World {
     }
 
     fn request(&mut self) {
-        let body = match self.dice.below(17) {
-            15 | 16 => return self.find_running(),
+        let body = match self.dice.below(15) {
             12 | 13 => {
                 let number = 1 + self.dice.below(self.site.next_number());
                 self.site.requeue("boss", number)
@@ -199,8 +202,12 @@ impl World {
 
     /// Somebody else started one that waits.
     fn find_running(&mut self) {
-        let number = 1 + self.dice.below(self.site.next_number());
-        let Some(gpus) = self.site.work(number).map(|work| work.declared.gpus) else { return };
+        let waits = |work: &&bursar_site::Work| {
+            matches!(work.stage, bursar_site::Stage::Live(_))
+                && work.latest().is_none_or(|latest| latest.ended_ms.is_some())
+        };
+        let Some(work) = self.site.works().find(waits) else { return };
+        let (number, gpus) = (work.number, work.declared.gpus);
         let host = format!("h-{}", self.dice.below(4));
         let since = self.now_ms.saturating_sub(self.dice.below(20 * MINUTE));
         if let Ok(body) = self.site.found(number, &[(host, gpus)], since) {
