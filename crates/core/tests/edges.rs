@@ -51,6 +51,7 @@ fn edges_point_inwards_only() {
         ("report", &["core", "scenario", "sim"]),
         ("store", &[]),
         ("engine", &[]),
+        ("slurm", &["engine"]),
         ("site", &["core", "trace"]),
         ("server", &["engine", "site", "store"]),
     ] {

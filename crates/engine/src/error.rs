@@ -26,7 +26,8 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+    /// An error of this kind, with one line for people.
+    pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
     }
 

@@ -10,7 +10,8 @@ use crate::observation::{AttemptState, Exited, Observation, Outcome};
 use crate::order::StartOrder;
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a check fails. Nothing takes long, but test machines are busy.
+/// How long anything may take before a check fails, if the subject says nothing else. Nothing takes long, but test
+/// machines are busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const SIGKILL: i32 = 9;
@@ -79,6 +80,16 @@ pub trait Subject {
 
     /// Kills what watches over an attempt.
     fn kill_supervisor(&mut self, key: &AttemptKey);
+
+    /// How long anything may take before a check fails.
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
+    /// The signal by which work that knows none is seen to end when it is stopped.
+    fn stop_signal(&self) -> i32 {
+        SIGKILL
+    }
 }
 
 /// Makes a test of each check. The argument gives a new subject.
@@ -139,7 +150,7 @@ pub fn await_state<T>(
     what: &str,
     found: impl Fn(&AttemptState) -> Option<T>,
 ) -> T {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + subject.patience();
     loop {
         let seen = observation(subject, key);
         if let Some(result) = seen.as_ref().and_then(|seen| found(&seen.state)) {
@@ -244,7 +255,7 @@ pub fn stop_ends_all_processes(subject: &mut impl Subject) {
     let key = run(subject, &Work::Family);
     assert!(subject.processes(&key) > 0);
     let exited = end(subject, &key);
-    assert_eq!(exited.outcome, Outcome::Signal { number: SIGKILL });
+    assert_eq!(exited.outcome, Outcome::Signal { number: subject.stop_signal() });
     assert!(exited.was_told_to_leave);
     subject.engine().stop(&key).expect("stop again");
     assert_eq!(await_exit(subject, &key), exited);
@@ -311,7 +322,7 @@ pub fn the_warning_harms_nobody(subject: &mut impl Subject) {
         AttemptState::Starting | AttemptState::Exited(_) => panic!("it was harmed: {state:?}"),
     });
     assert!(subject.processes(&key) > 0);
-    assert_eq!(end(subject, &key).outcome, Outcome::Signal { number: SIGKILL });
+    assert_eq!(end(subject, &key).outcome, Outcome::Signal { number: subject.stop_signal() });
 }
 
 /// A daemon that comes back sees what runs as the one before did, and can tell it to leave.

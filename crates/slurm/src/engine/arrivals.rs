@@ -1,0 +1,163 @@
+//! What users gave to Slurm, and what of it waits for us.
+
+use super::SlurmEngine;
+use crate::declare::Note;
+use crate::read::{Job, JobState};
+use crate::records::moment_of;
+use bursar_engine::{Arrival, ArrivalState, Error};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How old a look at the queue may be that is told of.
+const LOOK_AGE_MAX: Duration = Duration::from_millis(300);
+
+/// How many jobs are given a tag in one call of [`see_arrivals`](SlurmEngine::see_arrivals).
+const TAGS_A_LOOK: usize = 100;
+
+impl SlurmEngine {
+    pub(super) fn see_arrivals(&mut self) -> Result<Vec<Arrival>, Error> {
+        let jobs = self.recent(LOOK_AGE_MAX)?.to_vec();
+        self.give_tags(&jobs);
+        let live = self.records.all().filter(|(_, record)| !record.is_over());
+        let live: BTreeSet<String> = live.map(|(_, record)| record.name.clone()).collect();
+        let mut throttles = Throttles::of(&jobs, &live);
+        let now_s = crate::now_ms() / 1000;
+        let mut arrivals = Vec::new();
+        for job in &jobs {
+            let Some(note) = job.note.as_ref().filter(|note| note.order.is_none()) else {
+                continue;
+            };
+            let Some(name) = job.arrival_name().filter(|name| !live.contains(name)) else {
+                continue;
+            };
+            let state = match &job.state {
+                JobState::Ended(_) => continue,
+                JobState::Pending => {
+                    match waits_for(job, now_s).or_else(|| throttles.take(job, note)) {
+                        Some(why) => ArrivalState::NotYet(why),
+                        None => ArrivalState::Waits,
+                    }
+                }
+                JobState::Configuring
+                | JobState::Running
+                | JobState::Completing
+                | JobState::Unknown(_) => ArrivalState::Runs {
+                    since: moment_of(job.started.unwrap_or(now_s)),
+                    placement: self.placement(job),
+                },
+            };
+            arrivals.push(arrival(job, note, name, state));
+        }
+        Ok(arrivals)
+    }
+
+    /// Jobs from before us get their names, so many at a time. Tasks of an array that wait together share one record in
+    /// Slurm, and get one tag.
+    fn give_tags(&mut self, jobs: &[Job]) {
+        let nameless = jobs.iter().filter(|job| job.note.is_none());
+        let nameless = nameless.filter(|job| !matches!(job.state, JobState::Ended(_)));
+        let mut arrays: BTreeMap<u64, bool> = BTreeMap::new();
+        for job in jobs {
+            if let Some((array, _)) = job.task {
+                let whole = arrays.entry(array).or_insert(true);
+                *whole &= job.note.is_none();
+            }
+        }
+        let mut given = BTreeSet::new();
+        for job in nameless {
+            let id = match job.task {
+                Some((array, _)) if arrays.get(&array) == Some(&true) => array.to_string(),
+                _ => job.id.clone(),
+            };
+            if given.len() >= TAGS_A_LOOK {
+                break;
+            }
+            if !given.insert(id.clone()) {
+                continue;
+            }
+            let tag = format!("{}.{}", crate::now_ms() / 1000, crate::random_hex());
+            let note = format!("AdminComment={}", Note::new(tag));
+            // One that has ended meanwhile refuses; others are asked again at the next look.
+            let _ = self.scontrol(["update", &format!("JobId={id}"), &note]);
+        }
+        if !given.is_empty() {
+            self.changed();
+        }
+    }
+
+    /// The hosts of a job that runs, and its GPUs on each.
+    fn placement(&self, job: &Job) -> Vec<(String, u32)> {
+        let hosts = u32::try_from(job.nodes.len()).unwrap_or(u32::MAX).max(1);
+        // Slurm's queue has the sum alone. Where it is uneven, the first hosts are taken to have the rest.
+        let (each, rest) = (job.gpus.count / hosts, job.gpus.count % hosts);
+        let parts = (0..hosts).map(|at| each + u32::from(at < rest));
+        job.nodes.iter().cloned().zip(parts).collect()
+    }
+}
+
+/// Why Slurm would not start a job that is released, where that can be known.
+fn waits_for(job: &Job, now_s: u64) -> Option<String> {
+    if let Some(dependency) = &job.dependency {
+        let shown: String = dependency.chars().filter(|one| !one.is_control()).take(200).collect();
+        return Some(format!("depends on {shown}"));
+    }
+    // What was put back has a moment, too, but that is Slurm's own and is taken away.
+    let begin = job.eligible.filter(|begin| job.restarts == 0 && *begin > now_s)?;
+    Some(format!("begins in {} s, as it was submitted", begin - now_s))
+}
+
+/// How many more tasks of each array may run.
+struct Throttles {
+    running: BTreeMap<u64, u32>,
+}
+
+impl Throttles {
+    fn of(jobs: &[Job], live: &BTreeSet<String>) -> Self {
+        let mut running = BTreeMap::new();
+        for job in jobs {
+            let ordered = job.arrival_name().is_some_and(|name| live.contains(&name));
+            if let Some((array, _)) = job.task.filter(|_| ordered || job.holds_hosts()) {
+                *running.entry(array).or_insert(0_u32) += 1;
+            }
+        }
+        Self { running }
+    }
+
+    /// Takes one of the places, or says that there is none.
+    fn take(&mut self, job: &Job, note: &Note) -> Option<String> {
+        let ((array, _), most) = job.task.zip(note.throttle)?;
+        let running = self.running.entry(array).or_insert(0);
+        if *running >= most {
+            return Some(format!("{most} tasks of array {array} may run at once"));
+        }
+        *running += 1;
+        None
+    }
+}
+
+fn arrival(job: &Job, note: &Note, name: String, state: ArrivalState) -> Arrival {
+    Arrival {
+        name,
+        shown: job.id.clone(),
+        title: job.name.chars().map(|one| if one.is_control() { ' ' } else { one }).collect(),
+        user: job.user.clone(),
+        account: job.account.clone(),
+        queue: job.partition.clone(),
+        gpus: job.gpus.count,
+        shape: job.shape,
+        gpu_model: job.gpus.model.clone(),
+        max_runtime_ms: job.limit_ms,
+        declared: note.declared(),
+        submitted_at: moment_of(submitted_s(job, note)),
+        state,
+    }
+}
+
+/// When it was first submitted: Slurm's own moment is that of the last time that it was put back.
+fn submitted_s(job: &Job, note: &Note) -> u64 {
+    let tagged = note.tag.split('.').next().and_then(|seconds| seconds.parse::<u64>().ok());
+    match (job.submitted, tagged.filter(|_| job.restarts > 0)) {
+        (Some(submitted), Some(tagged)) => submitted.min(tagged),
+        (submitted, tagged) => submitted.or(tagged).unwrap_or_default(),
+    }
+}

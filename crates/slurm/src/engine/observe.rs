@@ -1,0 +1,223 @@
+//! Observing attempts, and what follows from it.
+
+use super::SlurmEngine;
+use super::judge::{Verdict, judge};
+use super::start::is_named;
+use crate::read::{Job, JobState};
+use crate::records::{End, How, Record, Stage, Told, moment_of};
+use bursar_engine::{AttemptKey, AttemptState, Error, Observation};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How many jobs are put on hold by one call.
+const HOLDS_A_CALL: usize = 200;
+
+/// How long a job that runs may be seen without its hold, before it is put on hold once more.
+const GUARD_AGAIN: Duration = Duration::from_secs(30);
+
+impl SlurmEngine {
+    pub(super) fn see_attempts(&mut self) -> Result<Vec<Observation>, Error> {
+        self.start_waiting()?;
+        let jobs = self.look()?.to_vec();
+        self.take_over(&jobs)?;
+        let mut unseen = Unseen::default();
+        let mut to_guard = Vec::new();
+        let by_name = by_name(&jobs);
+        for key in self.records.keys() {
+            let Some(record) = self.records.get(&key).cloned() else { continue };
+            if record.is_over() || record.stage == Stage::Claimed {
+                continue;
+            }
+            let job = by_name.get(&*record.name).copied().filter(|job| is_named(job, &record));
+            self.follow(&key, &record, job, &mut unseen)?;
+            let running = job.filter(|job| job.state == JobState::Running && !job.held);
+            if let Some(job) = running.filter(|_| self.is_unguarded(&key)) {
+                to_guard.push(job.id.clone());
+            }
+        }
+        self.cancel_strays(&jobs);
+        for part in to_guard.chunks(HOLDS_A_CALL) {
+            // What has ended meanwhile is an error of no consequence.
+            let _ = self.scontrol(["hold", &part.join(",")]);
+        }
+        self.find_ends(&unseen, &jobs)?;
+        Ok(self.records.all().map(|(key, record)| self.observation(key, record)).collect())
+    }
+
+    /// Does what follows from the job of an attempt.
+    pub(super) fn follow(
+        &mut self,
+        key: &AttemptKey,
+        record: &Record,
+        job: Option<&Job>,
+        unseen: &mut Unseen,
+    ) -> Result<(), Error> {
+        let limit_ms = u64::try_from(self.options.start_limit.as_millis()).unwrap_or(u64::MAX);
+        match judge(record, job, crate::now_ms(), limit_ms) {
+            Verdict::Patience => {
+                if let Some(job) = job.filter(|job| job.state == JobState::Pending) {
+                    self.reasons.insert(key.clone(), job.reason.clone());
+                }
+                self.stop_again(key)
+            }
+            Verdict::Runs { started_s } => {
+                self.records.change(key, |record| {
+                    if !matches!(record.stage, Stage::Returning(_)) {
+                        record.stage = Stage::Running { started_s };
+                    }
+                    if record.log.is_none() {
+                        record.log = job.and_then(|job| job.log.clone());
+                    }
+                })?;
+                if job.is_some_and(|job| job.state == JobState::Running) {
+                    self.tell(key)?;
+                }
+                self.stop_again(key)
+            }
+            Verdict::TooLate => {
+                let id = job.map(|job| job.id.clone()).unwrap_or_default();
+                let reason = job.map(|job| job.reason.clone()).unwrap_or_default();
+                let limit = self.options.start_limit.as_secs();
+                let why = format!("Slurm did not start it within {limit} s: {reason}");
+                self.reasons.insert(key.clone(), why);
+                // Whether that came in time, the next look tells.
+                let _ = self.scontrol(["hold", &id]);
+                self.changed();
+                Ok(())
+            }
+            Verdict::NotStarted { reason } => {
+                let why = self.reasons.get(key).cloned().unwrap_or(reason);
+                let why = if record.stop { "it was stopped before it ran".to_owned() } else { why };
+                self.end_unstarted(key, &why)?;
+                self.tidy(record, job);
+                Ok(())
+            }
+            Verdict::Unremembered => {
+                self.tidy(record, job);
+                let how = How::Lost(
+                    "Slurm's controller lost the run: it was stopped amidst it".to_owned(),
+                );
+                let (started_s, told) = (record.started_s(), record.told_to_leave());
+                self.end(key, End { started_s, ended_s: crate::now_ms() / 1000, how, told })
+            }
+            Verdict::PutBack { at_s } => {
+                unseen.put_back.insert(key.clone(), at_s);
+                Ok(())
+            }
+            Verdict::Gone => {
+                unseen.gone.push(key.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// A job waits again: it stays on hold, and nothing of the attempt stays with it. What fails here does no harm:
+    /// the next start says all of it anew.
+    pub(super) fn tidy(&mut self, record: &Record, job: Option<&Job>) {
+        let waiting = job.filter(|job| job.state == JobState::Pending);
+        let Some((job, note)) = waiting.and_then(|job| Some((job, job.note.clone()?))) else {
+            return;
+        };
+        if !record.adopts {
+            let _ = self.scancel([job.id.clone()]);
+            return;
+        }
+        if !job.held {
+            let _ = self.scontrol(["hold", &job.id]);
+        }
+        let note = crate::declare::Note { claim: None, ..note };
+        let id = format!("JobId={}", job.id);
+        let _ = self.scontrol(["update", &id, "ReqNodeList=", &format!("AdminComment={note}")]);
+        self.changed();
+    }
+
+    fn is_unguarded(&mut self, key: &AttemptKey) -> bool {
+        let now = Instant::now();
+        let again = self.guarded.get(key).is_none_or(|at| now.duration_since(*at) > GUARD_AGAIN);
+        if again {
+            self.guarded.insert(key.clone(), now);
+        }
+        again
+    }
+
+    /// Work that runs for an attempt which no record here knows: the records were lost, the job says whose it is.
+    fn take_over(&mut self, jobs: &[Job]) -> Result<(), Error> {
+        for job in jobs.iter().filter(|job| !job.held || job.holds_hosts()) {
+            let Some(note) = &job.note else { continue };
+            let Some(key) = note.claim.clone().filter(|key| !self.records.is_claimed(key)) else {
+                continue;
+            };
+            let adopts = note.order.is_none();
+            let name = note.order.clone().or_else(|| job.arrival_name()).unwrap_or_default();
+            let mut record = Record::new(&key, name, adopts, note.resumable);
+            record.job = Some(job.id.clone());
+            record.log_uid = job.uid;
+            record.restarts = job.restarts;
+            record.stage = Stage::Released { at_ms: crate::now_ms() };
+            self.records.put(&key, record)?;
+        }
+        Ok(())
+    }
+
+    /// What was submitted for an order that was given up, and came late.
+    fn cancel_strays(&mut self, jobs: &[Job]) {
+        let waiting = jobs.iter().filter(|job| job.state == JobState::Pending && job.held);
+        let stray = |job: &&Job| {
+            let order = job.note.as_ref().and_then(|note| note.order.as_ref());
+            let ours = |order: &String| {
+                self.records.all().any(|(_, record)| record.name == *order && !record.is_over())
+            };
+            order.is_some_and(|order| !ours(order))
+        };
+        let strays: Vec<String> = waiting.filter(stray).map(|job| job.id.clone()).collect();
+        for part in strays.chunks(HOLDS_A_CALL) {
+            let _ = self.scancel(part.to_vec());
+        }
+    }
+
+    fn observation(&self, key: &AttemptKey, record: &Record) -> Observation {
+        let mut notes = record.notes.clone();
+        let state = match &record.stage {
+            Stage::Claimed => AttemptState::Starting,
+            Stage::Released { .. } => {
+                let reason = self.reasons.get(key).filter(|reason| !reason.is_empty());
+                notes
+                    .extend(reason.map(|reason| format!("Slurm has not started it yet: {reason}")));
+                AttemptState::Starting
+            }
+            Stage::Running { started_s } => running(*started_s, record),
+            Stage::Returning(end) => match end.started_s {
+                Some(started_s) => running(started_s, record),
+                None => AttemptState::Starting,
+            },
+            Stage::Over(end) => AttemptState::Exited(end.exited()),
+        };
+        Observation { key: key.clone(), state, notes }
+    }
+}
+
+fn running(started_s: u64, record: &Record) -> AttemptState {
+    AttemptState::Running {
+        started_at: moment_of(started_s),
+        warned: record.warning == Told::Sent,
+        told_to_leave: record.told_to_leave(),
+    }
+}
+
+/// Attempts whose jobs do not show how they ended.
+#[derive(Default)]
+pub(super) struct Unseen {
+    /// Put back into the queue, and when.
+    pub(super) put_back: BTreeMap<AttemptKey, Option<u64>>,
+    /// Not in the queue.
+    pub(super) gone: Vec<AttemptKey>,
+}
+
+/// The jobs by the names that attempts have them by.
+pub(super) fn by_name(jobs: &[Job]) -> BTreeMap<String, &Job> {
+    let name = |job: &Job| match job.note.as_ref().and_then(|note| note.order.clone()) {
+        Some(order) => Some(order),
+        None => job.arrival_name(),
+    };
+    jobs.iter().filter_map(|job| Some((name(job)?, job))).collect()
+}

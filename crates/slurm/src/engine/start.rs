@@ -1,0 +1,166 @@
+//! Starting.
+//!
+//! A start is: the record; the claim, in the job itself, with where it is to run; the record that it is released; the
+//! release. Killed between any two of these, whoever comes next knows from the record whether Slurm may have been told.
+
+use super::SlurmEngine;
+use crate::read::{Job, JobState};
+use crate::records::{Record, Stage};
+use bursar_engine::{AttemptKey, Error, ErrorKind, StartOrder};
+use std::time::Duration;
+
+/// How old a look at the queue may be that a start goes by.
+const LOOK_AGE_MAX: Duration = Duration::from_secs(1);
+
+impl SlurmEngine {
+    pub(super) fn start_attempt(&mut self, order: &StartOrder) -> Result<(), Error> {
+        order.check()?;
+        if self.records.is_claimed(&order.key) {
+            return Ok(());
+        }
+        self.check_placement(order)?;
+        if order.adopts.is_none() {
+            self.check_submission(order)?;
+        }
+        let name = order.adopts.clone().unwrap_or_else(crate::random_hex);
+        let mut record = Record::new(&order.key, name, order.adopts.is_some(), order.resumable);
+        record.log = self.log_of_submission(order);
+        self.records.put(&order.key, record)?;
+        if self.releases_left == 0 {
+            self.waiting.push_back(order.clone());
+            return Ok(());
+        }
+        self.begin(order)
+    }
+
+    /// Starts what waited for this look.
+    pub(super) fn start_waiting(&mut self) -> Result<(), Error> {
+        self.releases_left = self.options.releases_max;
+        while self.releases_left > 0 {
+            let Some(order) = self.waiting.pop_front() else { break };
+            self.begin(&order)?;
+        }
+        Ok(())
+    }
+
+    /// Carries a recorded start out, as far as Slurm lets us. What Slurm refuses ends the attempt.
+    fn begin(&mut self, order: &StartOrder) -> Result<(), Error> {
+        self.releases_left = self.releases_left.saturating_sub(1);
+        if let Err(why) = self.claim_and_release(order)? {
+            self.end_unstarted(&order.key, &why)?;
+        }
+        Ok(())
+    }
+
+    /// The inner error is why it was not started; the outer one that this could not be recorded.
+    fn claim_and_release(&mut self, order: &StartOrder) -> Result<Result<(), String>, Error> {
+        let key = &order.key;
+        let Some(record) = self.records.get(key).cloned() else { return Ok(Ok(())) };
+        if record.stage != Stage::Claimed {
+            return Ok(Ok(()));
+        }
+        if !record.adopts {
+            if let Err(why) = self.submit(order, &record) {
+                return Ok(Err(why));
+            }
+            self.changed();
+        }
+        let job = match self.job_named(&record) {
+            Ok(job) => job,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let Some(job) = job else { return Ok(Err("Slurm has no such job any more".to_owned())) };
+        if !matches!(job.state, JobState::Pending) {
+            return Ok(Err(format!("job {} runs already, or has ended", job.id)));
+        }
+        // Nobody may start it while its claim is being written.
+        if !job.held
+            && let Err(error) = self.scontrol(["hold", &job.id])
+        {
+            return Ok(Err(error.said()));
+        }
+        if let Err(error) = self.scontrol(self.claim(order, &job)) {
+            return Ok(Err(error.said()));
+        }
+        self.records.change(key, |record| {
+            record.job = Some(job.id.clone());
+            record.log_uid = job.uid;
+            record.restarts = job.restarts;
+            record.stage = Stage::Released { at_ms: crate::now_ms() };
+        })?;
+        self.changed();
+        // It may have been released even if that is not what is said: looking tells.
+        if let Err(error) = self.scontrol(["release", &job.id]) {
+            self.reasons.insert(key.clone(), error.said());
+        }
+        Ok(Ok(()))
+    }
+
+    /// The job that has the name of an attempt.
+    fn job_named(&mut self, record: &Record) -> Result<Option<Job>, Error> {
+        let jobs = self.recent(LOOK_AGE_MAX)?;
+        Ok(jobs.iter().find(|job| is_named(job, record)).cloned())
+    }
+
+    /// Whose it is, where it runs and that it may be put back, in one transaction of the controller.
+    fn claim(&self, order: &StartOrder, job: &Job) -> Vec<String> {
+        let mut note = job.note.clone().unwrap_or_else(|| crate::declare::Note::new("none"));
+        note.claim = Some(order.key.clone());
+        let mut args = vec![
+            "update".to_owned(),
+            format!("JobId={}", job.id),
+            format!("AdminComment={note}"),
+            format!("Requeue={}", u8::from(order.adopts.is_some() && order.resumable)),
+        ];
+        if self.options.pin && !order.placement.is_empty() {
+            let hosts: Vec<&str> = order.placement.iter().map(|part| &*part.host).collect();
+            args.push(format!("ReqNodeList={}", hosts.join(",")));
+        }
+        // Slurm lets what was put back wait for two minutes, for the sake of credentials that have not expired.
+        if job.restarts > 0 {
+            args.push("StartTime=now".to_owned());
+        }
+        args
+    }
+
+    fn check_placement(&mut self, order: &StartOrder) -> Result<(), Error> {
+        let unknown = |engine: &Self| {
+            let known = |host: &str| engine.nodes.iter().find(|node| node.name == host);
+            order.placement.iter().find_map(|part| match known(&part.host) {
+                None => {
+                    Some(format!("{}: there is no host {}", order.key, part.host.escape_debug()))
+                }
+                Some(node) => {
+                    let gpu = part.gpus.iter().find(|gpu| **gpu >= node.gpus.count)?;
+                    Some(format!("{}: host {} has no GPU {gpu}", order.key, part.host))
+                }
+            })
+        };
+        if unknown(self).is_some() {
+            self.look_at_nodes()?;
+        }
+        match unknown(self) {
+            Some(why) => Err(Error::new(ErrorKind::Invalid, why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes an attempt out of those that wait for the next look; whether it was among them.
+    pub(super) fn unqueue(&mut self, key: &AttemptKey) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|order| order.key != *key);
+        self.waiting.len() < before
+    }
+}
+
+/// Whether this job is that of an attempt.
+pub(super) fn is_named(job: &Job, record: &Record) -> bool {
+    if record.adopts {
+        job.arrival_name().is_some_and(|name| name == record.name)
+    } else {
+        job.note
+            .as_ref()
+            .and_then(|note| note.order.as_ref())
+            .is_some_and(|order| *order == record.name)
+    }
+}

@@ -1,0 +1,20 @@
+//! Reading what the clients print.
+//!
+//! **Invariant: no text that a user chose can break a reading**, or be taken for another field. Fields are asked for
+//! one by one, and ended by a mark that is drawn at random for each call.
+
+mod accounting;
+mod hostlist;
+mod nodes;
+mod queue;
+mod table;
+mod time;
+mod tres;
+
+pub use accounting::{ACCOUNTING_FIELDS, Run, accounting_call, read_accounting};
+pub use hostlist::expand;
+pub use nodes::{NODE_FIELDS, Node, node_call, read_nodes};
+pub use queue::{Job, JobState, QUEUE_FIELDS, QueueWhat, queue_call, read_queue};
+pub use table::{Mark, Unreadable};
+pub use time::{limit_ms, moment};
+pub use tres::{Gpus, gpus_of_gres, gpus_of_tres};

@@ -1,0 +1,140 @@
+//! The nodes: `sinfo -N -O`, one row for each.
+
+use super::table::{Mark, Unreadable, present};
+use super::tres::{Gpus, gpus_of_gres};
+use crate::client::{Call, Program};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+/// The fields that are asked for, by the names that `-O` has for them since 22.05.
+pub const NODE_FIELDS: [&str; 4] = ["NodeList", "StateComplete", "Gres", "Reason"];
+
+/// A node as Slurm sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its GPUs.
+    pub gpus: Gpus,
+    /// Its state: `idle`, `mixed`, `drain`, `not_responding` …, in small letters.
+    pub states: BTreeSet<String>,
+    /// Why it is drained or down.
+    pub reason: Option<String>,
+}
+
+impl Node {
+    /// Whether it takes no new work because somebody said so.
+    pub fn drains(&self) -> bool {
+        ["drain", "drained", "draining"].iter().any(|state| self.states.contains(*state))
+    }
+
+    /// Whether Slurm gets no answer from it, at the moment.
+    pub fn is_silent(&self) -> bool {
+        self.states.contains("not_responding")
+    }
+
+    /// Whether it cannot run work, whoever drained it and whether or not it answers.
+    pub fn is_broken(&self) -> bool {
+        let broken = [
+            "down",
+            "fail",
+            "failing",
+            "error",
+            "unknown",
+            "future",
+            "invalid_reg",
+            "powered_down",
+            "powering_down",
+            "power_down",
+            "reboot_issued",
+            "rebooting",
+            "maintenance",
+            "planned_down",
+        ];
+        broken.iter().any(|state| self.states.contains(*state))
+    }
+}
+
+/// The call that [`read_nodes`] reads the answer of: the nodes of these partitions.
+pub fn node_call(partitions: &[String], mark: &Mark) -> Call {
+    let format = mark.long_format(&NODE_FIELDS);
+    Call::new(Program::Sinfo, ["-h", "-N", "-p", &partitions.join(","), "-O", &format])
+}
+
+/// Reads the answer to [`node_call`]: each node once, in the order of their names and numbers.
+///
+/// # Errors
+///
+/// If it is none.
+pub fn read_nodes(answer: &[u8], mark: &Mark) -> Result<Vec<Node>, Unreadable> {
+    let mut nodes = Vec::new();
+    for row in mark.rows(answer, NODE_FIELDS.len())? {
+        let [name, state, gres, reason] = &row[..] else {
+            return Err(Unreadable("a row has not the fields that were asked for".to_owned()));
+        };
+        let name = name.trim().to_owned();
+        if name.is_empty() || name.contains(['[', ',']) {
+            return Err(Unreadable(format!("'{}' is not one node", name.escape_debug())));
+        }
+        let state = state.to_ascii_lowercase();
+        let states =
+            state.split('+').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty());
+        nodes.push(Node {
+            name,
+            gpus: gpus_of_gres(gres),
+            states: states.collect(),
+            reason: present(reason).filter(|reason| *reason != "none").map(str::to_owned),
+        });
+    }
+    nodes.sort_by(|one, other| natural(&one.name, &other.name));
+    nodes.dedup_by(|one, other| one.name == other.name);
+    Ok(nodes)
+}
+
+/// `n2` before `n10`.
+fn natural(one: &str, other: &str) -> Ordering {
+    let parts = |text: &str| -> Vec<(String, u64)> {
+        let mut parts = vec![(String::new(), 0_u64)];
+        let mut in_number = false;
+        for letter in text.chars() {
+            let digit = letter.to_digit(10);
+            if digit.is_none() && in_number {
+                parts.push((String::new(), 0));
+            }
+            in_number = digit.is_some();
+            if let Some(last) = parts.last_mut() {
+                match digit {
+                    Some(digit) => last.1 = last.1.saturating_mul(10).saturating_add(digit.into()),
+                    None => last.0.push(letter),
+                }
+            }
+        }
+        parts
+    };
+    parts(one).cmp(&parts(other)).then_with(|| one.cmp(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn nodes_are_ordered_by_their_numbers() {
+        let mark = Mark::of("@@");
+        let answer = b"n10@@idle@@gpu:h100:8@@none@@\nn9@@idle+drain@@gpu:h100:8@@why | so@@\nn10@@idle@@gpu:h100:8@@none@@\n";
+        let nodes = read_nodes(answer, &mark).unwrap();
+        assert_eq!(nodes.iter().map(|node| &*node.name).collect::<Vec<_>>(), ["n9", "n10"]);
+        assert!(nodes[0].drains() && !nodes[1].drains());
+        assert_eq!(nodes[0].reason.as_deref(), Some("why | so"));
+        assert!(read_nodes(b"n[1-2]@@idle@@@@@@\n", &mark).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_two_names_have_one_order(one in "[a-b0-2]{0,6}", other in "[a-b0-2]{0,6}") {
+            prop_assert_eq!(natural(&one, &other), natural(&other, &one).reverse());
+            prop_assert_eq!(natural(&one, &other) == Ordering::Equal, one == other);
+        }
+    }
+}

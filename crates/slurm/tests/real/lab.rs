@@ -1,0 +1,247 @@
+//! The cluster that the tests share, and who has which part of it.
+
+use bursar_slurm::client::SystemClients;
+use bursar_slurm::{Gate, GatePartition, JOB_SUBMIT_LUA};
+use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// The users, and who Bursar is.
+const UIDS: [(&str, u32); 5] =
+    [("alice", 20001), ("bob", 20002), ("carol", 20003), ("dave", 20004), ("svc", 20005)];
+
+/// Nodes, each of which is a partition `only1` … of its own, too.
+pub(crate) const NODES: usize = 4;
+
+/// GPUs of each node.
+pub(crate) const GPUS: u32 = 8;
+
+/// The horizon of the governed partitions, in seconds.
+pub(crate) const HORIZON_S: u64 = 7 * 86_400;
+
+/// Whether Slurm is not to be tested; says so.
+pub(crate) fn skipped() -> bool {
+    let skipped = std::env::var("BURSAR_NO_SLURM").is_ok_and(|value| value == "1");
+    if skipped {
+        println!("SKIPPED: BURSAR_NO_SLURM=1, so nothing was tried on a real Slurm");
+    }
+    skipped
+}
+
+/// The folder of the cluster: one for each copy of this repository.
+pub(crate) fn folder() -> PathBuf {
+    if let Some(folder) = std::env::var_os("BURSAR_SLURM_LAB") {
+        return folder.into();
+    }
+    let mut hasher = DefaultHasher::new();
+    env!("CARGO_MANIFEST_DIR").hash(&mut hasher);
+    let below =
+        if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() };
+    below.join(format!("bursar-slurm-test-{:08x}", hasher.finish() as u32))
+}
+
+fn script(args: &[&str]) -> Output {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/slurm-lab.sh");
+    let mut command = Command::new(script);
+    command
+        .args(args)
+        .env("BURSAR_SLURM_LAB", folder())
+        .env("BURSAR_SLURM_NODES", NODES.to_string());
+    command.output().expect("scripts/slurm-lab.sh")
+}
+
+/// Brings up whatever is not up.
+pub(crate) fn up() {
+    let pid = std::process::id().to_string();
+    let output = script(&["up", "--for", &pid]);
+    assert!(
+        output.status.success(),
+        "no Slurm could be brought up for these tests. It needs root, and packages that apt installs \
+         (scripts/slurm-lab.sh install); with BURSAR_NO_SLURM=1 these tests are skipped.\n{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+}
+
+/// Brings the cluster up, once for this process.
+fn cluster() {
+    static UP: OnceLock<()> = OnceLock::new();
+    UP.get_or_init(|| {
+        up();
+        // The gate as it is in this source, whoever brought the cluster up.
+        let etc = folder().join("etc");
+        if fs::read_to_string(etc.join("job_submit.lua")).ok().as_deref() != Some(JOB_SUBMIT_LUA) {
+            fs::write(etc.join("job_submit.lua.new"), JOB_SUBMIT_LUA).expect("the gate");
+            fs::rename(etc.join("job_submit.lua.new"), etc.join("job_submit.lua"))
+                .expect("the gate");
+        }
+        let governed = |name: String| GatePartition {
+            name,
+            horizon_s: HORIZON_S,
+            min_runtime_s: 0,
+            resumable: false,
+        };
+        let only = (1..=NODES).map(|node| format!("only{node}"));
+        let gate = Gate {
+            uids: vec![uid("svc")],
+            partitions: only.chain(["main".to_owned()]).map(governed).collect(),
+            budgets: Some(vec!["lab/vision".to_owned()]),
+            accounts: Some(vec!["research".to_owned(), "root".to_owned()]),
+        };
+        gate.write(&etc).expect("the gate");
+    });
+}
+
+pub(crate) fn uid(user: &str) -> u32 {
+    UIDS.iter().find(|(name, _)| *name == user).expect("a user of the cluster").1
+}
+
+/// The environment in which Slurm's clients find this cluster and its users.
+pub(crate) fn environment() -> BTreeMap<String, String> {
+    let etc = folder().join("etc");
+    let path = |name: &str| etc.join(name).to_str().expect("UTF-8").to_owned();
+    let output = script(&["env"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let preload = text.lines().find_map(|line| line.strip_prefix("export LD_PRELOAD="));
+    [
+        ("SLURM_CONF", path("slurm.conf")),
+        ("NSS_WRAPPER_PASSWD", path("passwd")),
+        ("NSS_WRAPPER_GROUP", path("group")),
+        ("LD_PRELOAD", preload.expect("the library for users").to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// By what a program is run as this user.
+pub(crate) fn through(user: &str) -> Vec<String> {
+    let uid = uid(user);
+    let words =
+        ["setpriv", &format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups", "--"];
+    words.map(str::to_owned).to_vec()
+}
+
+/// Part of the cluster, for one test alone: a node and its partition, or all of them.
+pub(crate) struct Lab {
+    pub(crate) partitions: Vec<String>,
+    pub(crate) hosts: Vec<String>,
+    env: BTreeMap<String, String>,
+    _locks: Vec<File>,
+}
+
+impl Lab {
+    /// Any node, with its partition.
+    pub(crate) fn one_node() -> Self {
+        cluster();
+        loop {
+            for node in 1..=NODES {
+                let lock = lock_of(node);
+                if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                    return Self::of(
+                        vec![format!("only{node}")],
+                        vec![format!("n{node}")],
+                        vec![lock],
+                    );
+                }
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// All nodes, and partition `main`, which has them.
+    pub(crate) fn all_nodes() -> Self {
+        cluster();
+        let locks: Vec<File> = (1..=NODES).map(lock_of).collect();
+        for lock in &locks {
+            flock(lock, FlockOperation::LockExclusive).expect("the nodes");
+        }
+        let hosts = (1..=NODES).map(|node| format!("n{node}")).collect();
+        Self::of(vec!["main".to_owned()], hosts, locks)
+    }
+
+    fn of(partitions: Vec<String>, hosts: Vec<String>, locks: Vec<File>) -> Self {
+        static ENV: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+        let env = ENV.get_or_init(environment).clone();
+        let lab = Self { partitions, hosts, env, _locks: locks };
+        lab.clear();
+        lab
+    }
+
+    /// The clients, as Bursar calls them.
+    pub(crate) fn clients(&self) -> SystemClients {
+        SystemClients {
+            through: through("svc"),
+            env: self.env.clone(),
+            limit: Duration::from_secs(60),
+        }
+    }
+
+    /// A program that a user runs.
+    pub(crate) fn as_user(&self, user: &str, program: &str, args: &[&str]) -> Output {
+        let words = through(user);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(program).args(args).envs(&self.env).current_dir(self.jobs());
+        command.env("SLURM_TIME_FORMAT", "%s").output().expect("a client")
+    }
+
+    /// The same; it must succeed. Gives what it wrote.
+    pub(crate) fn ok(&self, user: &str, program: &str, args: &[&str]) -> String {
+        let output = self.as_user(user, program, args);
+        assert!(output.status.success(), "{user}: {program} {args:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// A folder that all nodes see and everybody may write to.
+    pub(crate) fn jobs(&self) -> PathBuf {
+        folder().join("jobs")
+    }
+
+    /// Ends all jobs of these partitions, and waits until their nodes are idle.
+    pub(crate) fn clear(&self) {
+        let partition = self.partitions.join(",");
+        for node in &self.hosts {
+            let state = self.ok("svc", "sinfo", &["-h", "-N", "-n", node, "-O", "StateComplete:|"]);
+            if state.contains("drain") || state.contains("down") {
+                self.ok(
+                    "svc",
+                    "scontrol",
+                    &["update", &format!("NodeName={node}"), "State=RESUME"],
+                );
+            }
+        }
+        for round in 0..600 {
+            let left = self.ok("svc", "squeue", &["-h", "-a", "-p", &partition, "-o", "%A"]);
+            let nodes = self.hosts.join(",");
+            let states =
+                self.ok("svc", "sinfo", &["-h", "-N", "-p", &partition, "-n", &nodes, "-o", "%T"]);
+            if left.is_empty() && states.lines().all(|state| state == "idle") {
+                return;
+            }
+            if !left.is_empty() && round % 40 == 0 {
+                for job in left.lines() {
+                    self.as_user("svc", "scancel", &[job]);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("the nodes {:?} do not become idle", self.hosts);
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.clear();
+        }
+    }
+}
+
+fn lock_of(node: usize) -> File {
+    let path = folder().join(format!("test-n{node}.lock"));
+    OpenOptions::new().write(true).create(true).truncate(false).open(path).expect("a lock")
+}
