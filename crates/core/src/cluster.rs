@@ -159,11 +159,6 @@ impl Levels {
         self.counts.iter().skip(gpus as usize).sum()
     }
 
-    /// Whether any host has at least `gpus`.
-    fn any_with(&self, gpus: u32) -> bool {
-        self.counts[(gpus as usize).min(self.counts.len())..].iter().any(|&count| count > 0)
-    }
-
     /// The places with at least `gpus`: least first, then in the order of declaration.
     fn places_with(&self, gpus: u32) -> impl Iterator<Item = usize> + '_ {
         let levels = self.sets.iter().zip(&self.counts).skip(gpus as usize);
@@ -178,19 +173,13 @@ impl Pool {
         self.by_idle.with(gpus)
     }
 
-    /// Whether idle and unallocated GPUs could be enough for `ask`, whichever hosts it may use.
-    #[must_use]
-    pub fn soft_may_fit(&self, ask: Ask) -> bool {
-        if ask.is_single() {
-            self.by_soft.any_with(ask.single_gpus())
-        } else {
-            self.by_soft.with(ask.gpus_per_host) >= ask.hosts
-        }
-    }
-
-    /// The hosts that are up and have at least `gpus` that any allocated request may have.
-    pub fn soft_hosts(&self, gpus: u32) -> impl Iterator<Item = HostIx> + '_ {
-        self.by_soft.places_with(gpus).map(|place| self.hosts[place])
+    /// The hosts that are up and have GPUs that any allocated request may have, with how many these are.
+    pub fn soft_hosts(&self) -> impl Iterator<Item = (HostIx, u32)> + '_ {
+        let Levels { sets, counts } = &self.by_soft;
+        let levels = sets.iter().zip(counts).zip(0u32..).skip(1);
+        levels.filter(|&((_, &count), _)| count > 0).flat_map(move |((set, _), gpus)| {
+            bits(set).map(move |place| (self.hosts[place], gpus))
+        })
     }
 
     /// GPUs that are nobody's once those who were told to leave are gone, over all hosts that are up.

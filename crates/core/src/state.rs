@@ -210,11 +210,17 @@ impl State {
         &self.takeable
     }
 
+    /// The lowest rank of work of `leaf` that is neither protected nor leaving.
+    #[must_use]
+    pub fn lowest_rank(&self, leaf: BudgetIx) -> Option<i32> {
+        let place = self.tree.leaf_place(leaf).expect("a leaf");
+        self.takeable_ranks[place].first_key_value().map(|(&lowest, _)| lowest)
+    }
+
     /// Whether work of `leaf` that is neither protected nor leaving has a lower rank than `rank`.
     #[must_use]
     pub fn has_lower_rank(&self, leaf: BudgetIx, rank: i32) -> bool {
-        let place = self.tree.leaf_place(leaf).expect("a leaf");
-        self.takeable_ranks[place].first_key_value().is_some_and(|(&lowest, _)| lowest < rank)
+        self.lowest_rank(leaf).is_some_and(|lowest| lowest < rank)
     }
 
     /// GPUs of running unallocated workloads that were not told to leave.

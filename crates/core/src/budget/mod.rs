@@ -15,6 +15,7 @@ mod order;
 mod preempt;
 mod queue;
 mod reserve;
+mod soft;
 mod wake;
 mod why;
 
@@ -55,6 +56,8 @@ pub struct BudgetPolicy {
     may_move: bool,
     /// For each host 1 + the place of the reservation that names it.
     reserved: Vec<u32>,
+    /// Changes whenever that does.
+    reserved_version: u64,
     /// Requests that back off from unallocated starts, by when that ends. Those that ask for a contract are in
     /// their queue all the same: an allocated start is open to them.
     backing_off: BTreeSet<(TimeMs, WorkloadIx)>,
@@ -67,10 +70,7 @@ pub struct BudgetPolicy {
     /// Per budget: whether rule 6 could allow it any of its siblings, at that moment, as those facts stood.
     node_sides: Vec<Cell<(TimeMs, u64, bool)>>,
     aparts: RefCell<wake::Aparts>,
-    /// If reservations stay where they are.
-    soft_stay: RefCell<SoftLongest>,
-    /// If they make way where they can.
-    soft_make_way: RefCell<SoftLongest>,
+    soft: soft::SoftHosts,
     movable: RefCell<Movable>,
     /// Whether it was asked just now whether a reservation could make way.
     asks_way: Cell<bool>,
@@ -125,19 +125,6 @@ enum Others {
     MakeWay,
 }
 
-/// The longest contracts that may start on idle and unallocated GPUs, at a moment, as the facts stand.
-#[derive(Clone, Debug, Default)]
-struct SoftLongest {
-    at: TimeMs,
-    facts: u64,
-    /// Whether it depends on what reservations can make way.
-    asks_way: bool,
-    /// Per pool, by GPUs of a single host.
-    single: Vec<Vec<SpanMs>>,
-    /// Per pool what each host that is whole allows, longest first.
-    whole: Vec<Vec<SpanMs>>,
-}
-
 impl BudgetPolicy {
     /// A policy for the budgets and hosts of `state`.
     #[must_use]
@@ -154,14 +141,14 @@ impl BudgetPolicy {
             free_blocked: None,
             may_move: false,
             reserved: vec![0; state.cluster.hosts().len()],
+            reserved_version: 0,
             backing_off: BTreeSet::new(),
             known_at: TimeMs(0),
             crossing: None,
             ratios: vec![Cell::new((TimeMs(0), u64::MAX, Ratio::default())); state.tree.len()],
             node_sides: vec![Cell::new((TimeMs(0), 0, false)); state.tree.len()],
             aparts: RefCell::new(vec![Vec::new(); state.tree.len()]),
-            soft_stay: RefCell::default(),
-            soft_make_way: RefCell::default(),
+            soft: soft::SoftHosts::default(),
             movable: RefCell::default(),
             asks_way: Cell::new(false),
             asked_way: vec![false; leaves],
@@ -242,6 +229,7 @@ impl BudgetPolicy {
 
     fn note_reservations(&mut self, state: &State) {
         self.reserved.fill(0);
+        self.reserved_version += 1;
         for (index, reservation) in state.reservations.iter().enumerate() {
             for &(host, _) in &reservation.placement {
                 self.reserved[host.at()] = index as u32 + 1;
@@ -348,6 +336,9 @@ impl BudgetPolicy {
     fn decide_allocated(&mut self, state: &State) -> Option<Decision> {
         self.reopen(state);
         self.tried_holders.clear();
+        for leaf in 0..self.open.len() {
+            self.open[leaf] = self.open[leaf] && self.may_have_next(state, leaf);
+        }
         while let Some(leaf) = self.next_leaf(state) {
             self.asks_way.set(false);
             let next = self.next_request(state, leaf);
@@ -527,6 +518,7 @@ impl Policy for BudgetPolicy {
         }
         self.pass_time(state.now());
         self.catch_up(state);
+        self.refresh_soft(state);
         if let Some(decision) = self.decide_reservations(state) {
             return Some(decision);
         }

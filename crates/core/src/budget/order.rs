@@ -5,22 +5,13 @@
 //! programme is tried before anything of a more used one.
 
 use super::queue::{AskKey, AskList, Entry};
-use super::{BudgetPolicy, Others, SoftLongest, is_limited, least_rate};
+use super::{BudgetPolicy, is_limited, least_rate};
 use crate::cluster::Ask;
-use crate::state::{Settings, State};
+use crate::state::State;
 use crate::tree::FRACTION_ONE;
-use crate::units::{BudgetIx, HostIx, SpanMs, WorkloadIx};
+use crate::units::{BudgetIx, SpanMs, WorkloadIx};
 use crate::wide::Ratio;
-use alloc::vec::Vec;
-use core::cell::{OnceCell, Ref};
 use core::cmp::Ordering;
-
-/// What idle and unallocated GPUs are enough for, looked up at most once while nothing changes.
-#[derive(Debug, Default)]
-pub(super) struct SoftView<'a> {
-    stay: OnceCell<Ref<'a, SoftLongest>>,
-    make_way: OnceCell<Ref<'a, SoftLongest>>,
-}
 
 impl BudgetPolicy {
     /// At the begin of an epoch every funded leaf with contracts may have something to place.
@@ -51,42 +42,14 @@ impl BudgetPolicy {
         let budget = state.tree.leaves()[leaf];
         let limited = is_limited(state, budget);
         let has_sides = self.leaf_has_sides(state, budget);
-        // While a reservation is to be had, the first that cannot be placed must be known.
-        let may_reserve = Self::may_reserve_more(state);
         loop {
-            let soft = SoftView::default();
-            let first = |list: &AskList| {
-                let bound = list.blocked_from(self.marks[leaf]);
-                if !self.tried_holders.is_empty() {
-                    let untried = |entry: &Entry| !self.tried_holders.contains(&entry.workload);
-                    return list.contracts.iter().filter(untried).find(|e| e.contract < bound);
-                }
-                let first = list.contracts.first_shorter(bound)?;
-                if may_reserve || self.forgetful {
-                    return Some(first);
-                }
-                let rank = state.workload(first.workload).spec.rank;
-                let bound = if has_sides || state.has_lower_rank(budget, rank) {
-                    self.longest_in_reach(state, budget, &list.asks)
-                } else if Self::has_holder(state, budget, list.key) {
-                    return Some(first);
-                } else {
-                    // It can have nothing but idle and unallocated GPUs, and so can all after it.
-                    self.longest_on_soft(state, &soft, &list.asks, first.contract)
-                };
-                if first.contract <= bound {
-                    return Some(first);
-                }
-                let shorter =
-                    SpanMs(bound.0.saturating_add(1)).min(list.blocked_from(self.marks[leaf]));
-                list.contracts.first_shorter(shorter)
-            };
             let lists = self.queues[leaf].lists.iter();
             let (at, entry) = lists
                 .enumerate()
-                .filter_map(|(at, list)| first(list).map(|entry| (at, entry)))
+                .filter_map(|(at, list)| {
+                    self.first_of(state, leaf, list, has_sides).map(|entry| (at, entry))
+                })
                 .min_by_key(|(_, entry)| entry.order)?;
-            drop(soft);
             // Rule 1: without room for its whole contract it is unallocated this time.
             let list = &mut self.queues[leaf].lists[at];
             if limited && !state.would_be_allocated(entry.workload, least_rate(state, list.key)) {
@@ -95,6 +58,62 @@ impl BudgetPolicy {
             }
             return Some(entry);
         }
+    }
+
+    /// The first request of a list that is not known to be blocked.
+    fn first_of(
+        &self,
+        state: &State,
+        leaf: usize,
+        list: &AskList,
+        has_sides: bool,
+    ) -> Option<Entry> {
+        let bound = list.blocked_from(self.marks[leaf]);
+        if !self.tried_holders.is_empty() {
+            let untried = |entry: &Entry| !self.tried_holders.contains(&entry.workload);
+            return list.contracts.iter().filter(untried).find(|entry| entry.contract < bound);
+        }
+        let first = list.contracts.first_shorter(bound)?;
+        // While a reservation is to be had, the first that cannot be placed must be known.
+        if Self::may_reserve_more(state) || self.forgetful {
+            return Some(first);
+        }
+        let budget = state.tree.leaves()[leaf];
+        let rank = state.workload(first.workload).spec.rank;
+        let longest = if has_sides || state.has_lower_rank(budget, rank) {
+            self.longest_in_reach(state, budget, &list.asks)
+        } else if Self::has_holder(state, budget, list.key) {
+            return Some(first);
+        } else {
+            // It can have nothing but idle and unallocated GPUs, and so can all after it.
+            self.longest_on_soft(state, &list.asks, first.contract)
+        };
+        if first.contract <= longest {
+            return Some(first);
+        }
+        list.contracts.first_shorter(SpanMs(longest.0.saturating_add(1)).min(bound))
+    }
+
+    /// Whether a leaf may have something to place, told from what no search is needed for. Most leaves that are
+    /// opened by a change have not, and are closed again by this.
+    pub(super) fn may_have_next(&self, state: &State, leaf: usize) -> bool {
+        if Self::may_reserve_more(state) || self.forgetful {
+            return true;
+        }
+        let budget = state.tree.leaves()[leaf];
+        let lowest = state.lowest_rank(budget).map_or(i64::MAX, i64::from);
+        let mark = self.marks[leaf];
+        let mut has_sides = None;
+        self.queues[leaf].lists.iter().any(|list| {
+            let bound = list.blocked_from(mark);
+            if list.contracts.shortest() >= bound {
+                return false;
+            }
+            list.contracts.shortest() <= self.most_on_soft(&list.asks)
+                || list.contracts.first().is_some_and(|first| -first.order.0 > lowest)
+                || Self::has_holder(state, budget, list.key)
+                || *has_sides.get_or_insert_with(|| self.leaf_has_sides(state, budget))
+        })
     }
 
     /// Whether a request of this list holds a reservation: its hosts are open to it alone.
@@ -111,134 +130,6 @@ impl BudgetPolicy {
             let each = asks.iter().map(|&(pool, ask)| reach.longest(pool, ask));
             each.max().unwrap_or(SpanMs::ZERO)
         })
-    }
-
-    /// The longest contract for which idle and unallocated GPUs could be enough, on whatever hosts it may
-    /// use (rules 7 and 8); zero for none. Never less than what is true. Where it is enough for `contract`
-    /// with all reservations where they are, it is not asked whether they could make way for a longer one.
-    pub(super) fn longest_on_soft<'a>(
-        &'a self,
-        state: &State,
-        soft: &SoftView<'a>,
-        asks: &[(usize, Ask)],
-        contract: SpanMs,
-    ) -> SpanMs {
-        // Whatever the reservations do, there must be as many GPUs.
-        if !asks.iter().any(|&(pool, ask)| state.cluster.pools()[pool].soft_may_fit(ask)) {
-            return SpanMs::ZERO;
-        }
-        let longest = |others: Others| {
-            let soft = match others {
-                Others::Stay => &soft.stay,
-                Others::MakeWay => &soft.make_way,
-            };
-            let soft = soft.get_or_init(|| self.soft(state, others));
-            let each = asks.iter().map(|&place| self.longest_of(state, place, others, soft));
-            each.max().unwrap_or(SpanMs::ZERO)
-        };
-        let stay = longest(Others::Stay);
-        if contract <= stay || state.reservations.is_empty() {
-            stay
-        } else {
-            longest(Others::MakeWay)
-        }
-    }
-
-    fn longest_of(
-        &self,
-        state: &State,
-        (index, ask): (usize, Ask),
-        others: Others,
-        soft: &SoftLongest,
-    ) -> SpanMs {
-        if ask.is_single() {
-            return soft.single[index][ask.single_gpus() as usize];
-        }
-        let of_hosts = |longest: &[SpanMs]| {
-            longest.get(ask.hosts as usize - 1).copied().unwrap_or(SpanMs::ZERO)
-        };
-        if ask.gpus_per_host == state.cluster.pools()[index].gpus_per_host {
-            return of_hosts(&soft.whole[index]);
-        }
-        let mut longest = Vec::new();
-        self.fill_gang(state, index, ask.gpus_per_host, others, &mut longest);
-        of_hosts(&longest)
-    }
-
-    /// What idle and unallocated GPUs are enough for, remembered for the moment and the facts.
-    fn soft(&self, state: &State, others: Others) -> Ref<'_, SoftLongest> {
-        let remembered = match others {
-            Others::Stay => &self.soft_stay,
-            Others::MakeWay => &self.soft_make_way,
-        };
-        let known = remembered.borrow();
-        let known = if (known.at, known.facts) == (state.now(), self.facts) {
-            known
-        } else {
-            drop(known);
-            let mut filled = remembered.borrow_mut();
-            (filled.at, filled.facts) = (state.now(), self.facts);
-            let asked = self.asks_way.replace(false);
-            self.fill_soft(state, others, &mut filled);
-            filled.asks_way = self.asks_way.replace(asked);
-            drop(filled);
-            remembered.borrow()
-        };
-        self.asks_way.set(self.asks_way.get() || known.asks_way);
-        known
-    }
-
-    fn fill_soft(&self, state: &State, others: Others, known: &mut SoftLongest) {
-        let pools = state.cluster.pools();
-        known.single.resize(pools.len(), Vec::new());
-        known.whole.resize(pools.len(), Vec::new());
-        for (index, pool) in pools.iter().enumerate() {
-            let longest = &mut known.single[index];
-            longest.clear();
-            longest.resize(pool.gpus_per_host as usize + 1, SpanMs::ZERO);
-            for host in pool.soft_hosts(1) {
-                let soft = state.cluster.host(host).soft() as usize;
-                if longest[soft] < SpanMs(u64::MAX) {
-                    longest[soft] = longest[soft].max(self.longest_on(state, host, others));
-                }
-            }
-            for gpus in (1..longest.len()).rev() {
-                longest[gpus - 1] = longest[gpus - 1].max(longest[gpus]);
-            }
-            self.fill_gang(state, index, pool.gpus_per_host, others, &mut known.whole[index]);
-        }
-    }
-
-    /// How long a contract each whole host of a gang allows, longest first: a gang may be as long as the
-    /// shortest that it needs of them.
-    fn fill_gang(
-        &self,
-        state: &State,
-        pool: usize,
-        gpus_per_host: u32,
-        others: Others,
-        longest: &mut Vec<SpanMs>,
-    ) {
-        let hosts = state.cluster.pools()[pool].soft_hosts(gpus_per_host);
-        let hosts = hosts.filter(|&host| !Self::is_debug_host(state, host));
-        longest.clear();
-        longest.extend(hosts.map(|host| self.longest_on(state, host, others)));
-        longest.sort_unstable_by(|a, b| b.cmp(a));
-    }
-
-    /// The longest contract that may start on a host now, for others than a holder of it.
-    fn longest_on(&self, state: &State, host: HostIx, others: Others) -> SpanMs {
-        let by_debug = if Self::is_debug_host(state, host) {
-            Settings::DEBUG_RUNTIME_MAX
-        } else {
-            SpanMs(u64::MAX)
-        };
-        let Some(index) = self.reserved[host.at()].checked_sub(1) else { return by_debug };
-        if others == Others::MakeWay && self.is_movable(state, index as usize) {
-            return by_debug;
-        }
-        let until = state.reservations[index as usize].until;
-        by_debug.min(until.since(state.now()) - state.settings.grace)
     }
 
     /// Remembers that a request cannot be placed: neither can any of its leaf that asks for as many

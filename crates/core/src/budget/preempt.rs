@@ -1,6 +1,5 @@
 //! Rule 6: who may be made to leave for an allocated request, and who of these does.
 
-use super::order::SoftView;
 use super::{BudgetPolicy, From, Others, Use};
 use crate::cluster::{Ask, Host, HostState, Placement};
 use crate::policy::{Decision, Victim};
@@ -329,8 +328,7 @@ impl BudgetPolicy {
         let soft_is_enough = || {
             let length = workload.protection();
             Self::reservation_index(state, index).is_some()
-                || length
-                    <= self.longest_on_soft(state, &SoftView::default(), &[(pool, ask)], length)
+                || length <= self.longest_on_soft(state, &[(pool, ask)], length)
         };
         if !enough || (own + others == 0 && !soft_is_enough()) {
             return None;

@@ -111,6 +111,16 @@ impl OrderedList {
         chunk.entries.iter().find(|entry| entry.contract < bound).copied()
     }
 
+    /// The shortest contract of all; the longest span if there is none.
+    pub(super) const fn shortest(&self) -> SpanMs {
+        self.shortest
+    }
+
+    /// The first of all.
+    pub(super) fn first(&self) -> Option<Entry> {
+        self.chunks.first().map(|chunk| chunk.entries[0])
+    }
+
     /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
@@ -187,7 +197,7 @@ impl LeafQueue {
 
     /// Whether a contract of a higher rank than `rank` waits.
     pub(super) fn has_higher_rank(&self, rank: i32) -> bool {
-        let firsts = self.lists.iter().filter_map(|list| list.contracts.iter().next());
+        let firsts = self.lists.iter().filter_map(|list| list.contracts.first());
         firsts.map(|entry| -entry.order.0).any(|waiting| waiting > i64::from(rank))
     }
 
