@@ -302,6 +302,21 @@ impl Ledger {
         }
     }
 
+    /// Rule 3: the usage ratio of a budget from now on, as long as nothing happens to its account.
+    #[must_use]
+    pub fn line(&self, node: BudgetIx, now: TimeMs) -> Line {
+        let account = &self.accounts[node.at()];
+        let bends = account.charged.next_tail_change(now).unwrap_or(TimeMs::NEVER);
+        Line {
+            from: now,
+            until: if self.allocation_is_steady(now) { bends } else { now },
+            used: self.used_units(node, now),
+            gains: account.charged.rate(),
+            drops: account.protected_units + account.charged.tail_rate(now),
+            allocated: self.allocated(node, now),
+        }
+    }
+
     /// Rule 3: the usage ratio.
     #[must_use]
     pub fn usage_ratio(&self, node: BudgetIx, now: TimeMs) -> Ratio {
@@ -315,6 +330,36 @@ impl Ledger {
             used: self.accounts[node.at()].unallocated.sum(now),
             allocated: u128::from(tree.fraction(node)),
         }
+    }
+}
+
+/// A usage ratio while it moves straight on.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    from: TimeMs,
+    until: TimeMs,
+    /// Units used at its begin.
+    used: u128,
+    /// Units per millisecond that come in …
+    gains: u128,
+    /// … and that leave the lookback, or were counted before they were charged.
+    drops: u128,
+    allocated: u128,
+}
+
+impl Line {
+    /// Whether the ratio is still on it at a moment.
+    #[must_use]
+    pub fn holds_at(&self, now: TimeMs) -> bool {
+        self.from <= now && now <= self.until
+    }
+
+    /// The ratio at a moment at which it holds.
+    #[must_use]
+    pub fn ratio_at(&self, now: TimeMs) -> Ratio {
+        let passed = u128::from(now.since(self.from).0);
+        let used = self.used + self.gains * passed - self.drops * passed;
+        Ratio { used: used << 32, allocated: self.allocated }
     }
 }
 

@@ -14,7 +14,10 @@ mod memory;
 mod order;
 mod preempt;
 mod queue;
+mod ratios;
+mod reach;
 mod reserve;
+mod sides;
 mod soft;
 mod wake;
 mod why;
@@ -24,7 +27,6 @@ use crate::policy::{Decision, Policy};
 use crate::reason::{StartReason, WaitReason};
 use crate::state::{Notice, Settings, State};
 use crate::units::{BudgetIx, HostIx, SpanMs, TimeMs, WorkloadIx};
-use crate::wide::Ratio;
 use crate::workload::Status;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -65,10 +67,10 @@ pub struct BudgetPolicy {
     known_at: TimeMs,
     /// The next ratio crossing, when known.
     crossing: Option<wake::Crossing>,
-    /// Per budget its usage ratio at that moment, for that version of its account.
-    ratios: Vec<Cell<(TimeMs, u64, Ratio)>>,
-    /// Per budget: whether rule 6 could allow it any of its siblings, at that moment, as those facts stood.
-    node_sides: Vec<Cell<(TimeMs, u64, bool)>>,
+    /// Per budget its usage ratio.
+    ratios: Vec<ratios::Known>,
+    /// Per budget: whether rule 6 could allow it any of its siblings.
+    node_sides: Vec<Cell<sides::HasSide>>,
     aparts: RefCell<wake::Aparts>,
     soft: soft::SoftHosts,
     movable: RefCell<Movable>,
@@ -76,8 +78,8 @@ pub struct BudgetPolicy {
     asks_way: Cell<bool>,
     /// Leaves whose requests may be blocked only because one could not.
     asked_way: Vec<bool>,
-    reaches: Vec<RefCell<preempt::Reach>>,
-    soft_levels: RefCell<preempt::SoftLevels>,
+    interruptible: reach::Interruptible,
+    reaches: Vec<RefCell<reach::Reach>>,
     scratch: preempt::Scratch,
     /// Whether nothing is remembered from one decision to the next.
     forgetful: bool,
@@ -145,15 +147,15 @@ impl BudgetPolicy {
             backing_off: BTreeSet::new(),
             known_at: TimeMs(0),
             crossing: None,
-            ratios: vec![Cell::new((TimeMs(0), u64::MAX, Ratio::default())); state.tree.len()],
-            node_sides: vec![Cell::new((TimeMs(0), 0, false)); state.tree.len()],
+            ratios: vec![ratios::Known::default(); state.tree.len()],
+            node_sides: vec![Cell::new(sides::HasSide::UNKNOWN); state.tree.len()],
             aparts: RefCell::new(vec![Vec::new(); state.tree.len()]),
             soft: soft::SoftHosts::default(),
             movable: RefCell::default(),
             asks_way: Cell::new(false),
             asked_way: vec![false; leaves],
+            interruptible: reach::Interruptible::of(state),
             reaches: vec![RefCell::default(); leaves],
-            soft_levels: RefCell::default(),
             scratch: preempt::Scratch::default(),
             forgetful: false,
         }
@@ -180,25 +182,6 @@ impl BudgetPolicy {
     fn leaf_of(state: &State, workload: WorkloadIx) -> usize {
         let budget = state.workload(workload).spec.budget;
         state.tree.leaf_place(budget).expect("workloads are charged to leaves")
-    }
-
-    /// Rule 3, remembered for the moment and the version of the account.
-    fn ratio(&self, state: &State, node: BudgetIx) -> Ratio {
-        let known = &self.ratios[node.at()];
-        let (now, version, ratio) = known.get();
-        let current = state.ledger.version(node);
-        if (now, version) == (state.now(), current) {
-            return ratio;
-        }
-        let ratio = state.ledger.usage_ratio(node, state.now());
-        known.set((state.now(), current, ratio));
-        ratio
-    }
-
-    /// The same, were `contract` more committed.
-    fn ratio_with(&self, state: &State, node: BudgetIx, contract: u128) -> Ratio {
-        let Ratio { used, allocated } = self.ratio(state, node);
-        Ratio { used: used + (contract << 32), allocated }
     }
 
     fn enqueue(&mut self, state: &State, workload: WorkloadIx) {
@@ -337,7 +320,11 @@ impl BudgetPolicy {
         self.reopen(state);
         self.tried_holders.clear();
         for leaf in 0..self.open.len() {
-            self.open[leaf] = self.open[leaf] && self.may_have_next(state, leaf);
+            if self.open[leaf] {
+                self.asks_way.set(false);
+                self.open[leaf] = self.may_have_next(state, leaf);
+                self.asked_way[leaf] |= self.asks_way.get();
+            }
         }
         while let Some(leaf) = self.next_leaf(state) {
             self.asks_way.set(false);
@@ -477,6 +464,7 @@ impl Policy for BudgetPolicy {
             }
             Notice::Stopped(workload, _) => {
                 self.may_move = true;
+                self.interruptible.remove(state, workload);
                 self.note_stopped(state, workload);
             }
             Notice::Ended(..) => {}
@@ -491,8 +479,12 @@ impl Policy for BudgetPolicy {
                 self.may_move = true;
                 self.end_epoch();
             }
-            Notice::ProtectionEnded(workload) => self.note_interruptible(state, workload),
+            Notice::ProtectionEnded(workload) => {
+                self.interruptible.add(state, workload);
+                self.note_interruptible(state, workload);
+            }
             Notice::Preempted(workload) => {
+                self.interruptible.remove(state, workload);
                 self.unblock_on(state, &state.workload(workload).placement);
             }
             Notice::Started(workload) => {

@@ -6,7 +6,6 @@
 
 use super::queue::{AskKey, AskList, Entry};
 use super::{BudgetPolicy, is_limited, least_rate};
-use crate::cluster::Ask;
 use crate::state::State;
 use crate::tree::FRACTION_ONE;
 use crate::units::{BudgetIx, SpanMs, WorkloadIx};
@@ -102,17 +101,16 @@ impl BudgetPolicy {
         }
         let budget = state.tree.leaves()[leaf];
         let lowest = state.lowest_rank(budget).map_or(i64::MAX, i64::from);
-        let mark = self.marks[leaf];
         let mut has_sides = None;
         self.queues[leaf].lists.iter().any(|list| {
-            let bound = list.blocked_from(mark);
-            if list.contracts.shortest() >= bound {
+            let shortest = list.contracts.shortest();
+            if shortest >= list.blocked_from(self.marks[leaf]) {
                 return false;
             }
-            list.contracts.shortest() <= self.most_on_soft(&list.asks)
-                || list.contracts.first().is_some_and(|first| -first.order.0 > lowest)
+            list.contracts.first().is_some_and(|first| -first.order.0 > lowest)
                 || Self::has_holder(state, budget, list.key)
                 || *has_sides.get_or_insert_with(|| self.leaf_has_sides(state, budget))
+                || shortest <= self.longest_on_soft(state, &list.asks, shortest)
         })
     }
 
@@ -121,14 +119,6 @@ impl BudgetPolicy {
         state.reservations.iter().any(|reservation| {
             let spec = &state.workload(reservation.holder).spec;
             spec.budget == leaf && spec.gpus == key.gpus
-        })
-    }
-
-    /// The longest contract for which what the leaf could take could be enough; zero for none.
-    fn longest_in_reach(&self, state: &State, leaf: BudgetIx, asks: &[(usize, Ask)]) -> SpanMs {
-        self.reach(state, leaf, |reach| {
-            let each = asks.iter().map(|&(pool, ask)| reach.longest(pool, ask));
-            each.max().unwrap_or(SpanMs::ZERO)
         })
     }
 

@@ -1,11 +1,12 @@
 //! Rule 6: who may be made to leave for an allocated request, and who of these does.
 
+use super::sides::Side;
 use super::{BudgetPolicy, From, Others, Use};
-use crate::cluster::{Ask, Host, HostState, Placement};
+use crate::cluster::{Ask, HostState, Placement};
 use crate::policy::{Decision, Victim};
 use crate::reason::{EvictReason, StartReason};
-use crate::state::{Settings, State};
-use crate::units::{BudgetIx, HostIx, SpanMs, TimeMs, WorkloadIx};
+use crate::state::State;
+use crate::units::{HostIx, TimeMs, WorkloadIx};
 use crate::wide::Ratio;
 use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
@@ -16,83 +17,6 @@ pub(super) struct Scratch {
     /// GPUs that each host could give.
     available: Vec<u32>,
     sides: Vec<Option<Side>>,
-}
-
-/// A side that may lose GPUs to a request: where the paths part, and the numbers compared.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Side {
-    pub(super) mine: BudgetIx,
-    pub(super) theirs: BudgetIx,
-    pub(super) ratio_after: Ratio,
-    pub(super) ratio_theirs: Ratio,
-}
-
-/// How many hosts could give how many GPUs to a leaf, at a moment, as the facts stand.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Reach {
-    at: TimeMs,
-    facts: u64,
-    sides: Vec<Option<Side>>,
-    takes: Vec<bool>,
-    available: Vec<u32>,
-    /// Per pool and GPUs: how many hosts that are not debug hosts reach as many.
-    normal: Vec<Vec<u32>>,
-    /// Per pool and GPUs: how many debug hosts do.
-    debug: Vec<Vec<u32>>,
-}
-
-/// What any allocated request could have on hosts, as these stand: where [`Reach`] begins.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SoftLevels {
-    version: Option<u64>,
-    available: Vec<u32>,
-    /// Per pool and GPUs: how many hosts that are up and no debug hosts have exactly as many.
-    normal: Vec<Vec<u32>>,
-    /// Per pool and GPUs: how many debug hosts do.
-    debug: Vec<Vec<u32>>,
-}
-
-impl Reach {
-    /// The longest contract of `ask` that may have room; zero for none.
-    pub(super) fn longest(&self, pool: usize, ask: Ask) -> SpanMs {
-        let with = |levels: &[Vec<u32>], gpus: u32| levels[pool][gpus as usize];
-        if !ask.is_single() {
-            let enough = with(&self.normal, ask.gpus_per_host) >= ask.hosts;
-            return if enough { SpanMs(u64::MAX) } else { SpanMs::ZERO };
-        }
-        if with(&self.normal, ask.single_gpus()) > 0 {
-            SpanMs(u64::MAX)
-        } else if with(&self.debug, ask.single_gpus()) > 0 {
-            Settings::DEBUG_RUNTIME_MAX
-        } else {
-            SpanMs::ZERO
-        }
-    }
-}
-
-impl SoftLevels {
-    fn fill(&mut self, state: &State) {
-        let version = Some(state.cluster.version());
-        if self.version == version {
-            return;
-        }
-        self.version = version;
-        let Self { available, normal, debug, .. } = self;
-        available.clear();
-        available.extend(state.cluster.hosts().iter().map(Host::soft));
-        for levels in [&mut *normal, &mut *debug] {
-            levels.clear();
-            let pools = state.cluster.pools().iter();
-            levels.extend(pools.map(|pool| alloc::vec![0; pool.gpus_per_host as usize + 1]));
-        }
-        for (at, host) in state.cluster.hosts().iter().enumerate() {
-            if host.state == HostState::Up {
-                let is_debug = BudgetPolicy::is_debug_host(state, HostIx(at as u32));
-                let levels = if is_debug { &mut *debug } else { &mut *normal };
-                levels[host.pool][available[at] as usize] += 1;
-            }
-        }
-    }
 }
 
 /// What comes first when victims are chosen (rule 6).
@@ -120,118 +44,6 @@ impl Choice {
 }
 
 impl BudgetPolicy {
-    /// For every leaf, the side on which rule 6 (a) lets a contract of `contract` units for `leaf` take
-    /// interruptible work now; `needs_work` leaves out sides that have none.
-    pub(super) fn sides(
-        &self,
-        state: &State,
-        leaf: BudgetIx,
-        contract: u128,
-        needs_work: bool,
-        sides: &mut Vec<Option<Side>>,
-    ) -> u32 {
-        sides.clear();
-        sides.resize(state.tree.leaves().len(), None);
-        let mut takeable_gpus = 0;
-        for mine in state.tree.path(leaf) {
-            let Some(parent) = state.tree.parent(mine) else { break };
-            let ratio_after = self.ratio_with(state, mine, contract);
-            for &theirs in state.tree.children(parent) {
-                let gpus = state.ledger.account(theirs).interruptible_gpus;
-                if theirs == mine || (needs_work && gpus == 0) {
-                    continue;
-                }
-                let ratio_theirs = self.ratio(state, theirs);
-                if ratio_after.at_least_margin_below(ratio_theirs, state.settings.margin_ppm) {
-                    takeable_gpus += gpus;
-                    let side = Side { mine, theirs, ratio_after, ratio_theirs };
-                    sides[state.tree.leaves_below(theirs)].fill(Some(side));
-                }
-            }
-        }
-        takeable_gpus
-    }
-
-    /// Whether rule 6 (a) could allow any side at all to a request of `leaf` now, however short. Remembered
-    /// for the moment and the facts.
-    pub(super) fn leaf_has_sides(&self, state: &State, leaf: BudgetIx) -> bool {
-        state.tree.path(leaf).any(|mine| self.has_side(state, mine))
-    }
-
-    /// Whether rule 6 (a) could allow `mine` any of its siblings now.
-    fn has_side(&self, state: &State, mine: BudgetIx) -> bool {
-        let known = &self.node_sides[mine.at()];
-        let (now, facts, has) = known.get();
-        if (now, facts) == (state.now(), self.facts) {
-            return has;
-        }
-        let has = state.tree.parent(mine).is_some_and(|parent| {
-            state.tree.children(parent).iter().any(|&theirs| {
-                theirs != mine
-                    && state.ledger.account(theirs).interruptible_gpus > 0
-                    && self
-                        .ratio(state, mine)
-                        .at_least_margin_below(self.ratio(state, theirs), state.settings.margin_ppm)
-            })
-        });
-        known.set((state.now(), self.facts, has));
-        has
-    }
-
-    /// What a request of `leaf` could have at the very most on each host, were its contract as short as can
-    /// be and all hosts open to it: how many hosts reach how many GPUs. Remembered for the moment and the
-    /// facts.
-    pub(super) fn reach<T>(
-        &self,
-        state: &State,
-        leaf: BudgetIx,
-        read: impl FnOnce(&Reach) -> T,
-    ) -> T {
-        let place = state.tree.leaf_place(leaf).expect("requests are of leaves");
-        let mut reach = self.reaches[place].borrow_mut();
-        if (reach.at, reach.facts) != (state.now(), self.facts) {
-            self.fill_reach(state, leaf, &mut reach);
-        }
-        read(&reach)
-    }
-
-    fn fill_reach(&self, state: &State, leaf: BudgetIx, reach: &mut Reach) {
-        (reach.at, reach.facts) = (state.now(), self.facts);
-        let Reach { sides, takes, available, normal, debug, .. } = reach;
-        self.sides(state, leaf, 0, true, sides);
-        takes.clear();
-        takes.extend(sides.iter().map(Option::is_some));
-        takes[state.tree.leaf_place(leaf).expect("requests are of leaves")] = true;
-        let soft = &mut *self.soft_levels.borrow_mut();
-        soft.fill(state);
-        available.clone_from(&soft.available);
-        normal.clone_from(&soft.normal);
-        debug.clone_from(&soft.debug);
-        for &other in state.takeable() {
-            let theirs = state.workload(other);
-            let place = state.tree.leaf_place(theirs.spec.budget).expect("a leaf");
-            if !theirs.allocated || !takes[place] {
-                continue;
-            }
-            for &(host, gpus) in &theirs.placement {
-                let facts = state.cluster.host(host);
-                if facts.state == HostState::Up {
-                    let is_debug = Self::is_debug_host(state, host);
-                    let levels = if is_debug { &mut *debug } else { &mut *normal };
-                    let (levels, available) = (&mut levels[facts.pool], &mut available[host.at()]);
-                    levels[*available as usize] -= 1;
-                    *available += gpus;
-                    levels[*available as usize] += 1;
-                }
-            }
-        }
-        for levels in normal.iter_mut().chain(debug) {
-            for gpus in (1..levels.len()).rev() {
-                levels[gpus - 1] += levels[gpus];
-            }
-        }
-    }
-
     /// Rule 6: the GPUs that `index` needs, from idle ones and those of others that it may preempt.
     pub(super) fn place_by_preempting(
         &mut self,

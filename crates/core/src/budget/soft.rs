@@ -3,6 +3,7 @@
 //! change, not the passing of time.
 
 use super::BudgetPolicy;
+use super::reach::PoolReach;
 use crate::cluster::Ask;
 use crate::state::{Settings, State};
 use crate::units::SpanMs;
@@ -55,6 +56,17 @@ impl SoftPool {
 }
 
 impl SoftHosts {
+    /// The same for all hosts, whoever reserved them.
+    pub(super) fn reach(&self, pools: &mut Vec<PoolReach>) {
+        pools.resize(self.pools.len(), PoolReach::default());
+        for (soft, reach) in self.pools.iter().zip(pools) {
+            reach.normal.clear();
+            let both = soft.free.iter().zip(&soft.reserved);
+            reach.normal.extend(both.map(|(free, reserved)| free + reserved));
+            reach.debug = soft.debug_free.max(soft.debug_reserved);
+        }
+    }
+
     fn fill(&mut self, policy: &BudgetPolicy, state: &State) {
         let pools = state.cluster.pools();
         self.pools.resize(pools.len(), SoftPool::default());
@@ -96,7 +108,7 @@ impl BudgetPolicy {
         contract: SpanMs,
     ) -> SpanMs {
         let stay = self.longest_if_reserved_take(asks, self.longest_on_reserved(state));
-        if contract <= stay || self.most_on_soft(asks) == stay {
+        if contract <= stay || self.longest_if_reserved_take(asks, SpanMs(u64::MAX)) == stay {
             return stay;
         }
         let on_reserved = if (0..state.reservations.len()).any(|at| self.is_movable(state, at)) {
@@ -105,11 +117,6 @@ impl BudgetPolicy {
             self.longest_on_reserved(state)
         };
         self.longest_if_reserved_take(asks, on_reserved)
-    }
-
-    /// The same if all reservations made way: it takes no more than a look at a table.
-    pub(super) fn most_on_soft(&self, asks: &[(usize, Ask)]) -> SpanMs {
-        self.longest_if_reserved_take(asks, SpanMs(u64::MAX))
     }
 
     fn longest_if_reserved_take(&self, asks: &[(usize, Ask)], on_reserved: SpanMs) -> SpanMs {
