@@ -57,6 +57,9 @@ pub struct Ledger {
     capacity_units: u128,
     /// When fractions or capacity last changed, if they ever did.
     allocation_changed: Option<TimeMs>,
+    /// How often they did. Only what is remembered of them depends on it.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    allocations: u64,
 }
 
 impl Ledger {
@@ -65,7 +68,7 @@ impl Ledger {
     pub fn new(tree: &Tree, lookback: SpanMs, horizon: SpanMs) -> Self {
         let account = Account::empty(lookback);
         let accounts = (0..tree.len()).map(|_| account.clone()).collect();
-        Self { accounts, lookback, horizon, capacity_units: 0, allocation_changed: None }
+        Self { accounts, lookback, horizon, capacity_units: 0, allocation_changed: None, allocations: 0 }
     }
 
     /// One budget's account.
@@ -91,6 +94,7 @@ impl Ledger {
         if now > TimeMs(0) {
             self.allocation_changed = Some(now);
         }
+        self.allocations += 1;
         self.capacity_units = capacity_units;
         for (index, account) in self.accounts.iter_mut().enumerate() {
             let fraction = u128::from(tree.fraction(BudgetIx(index as u32)));
@@ -291,6 +295,12 @@ impl Ledger {
     #[must_use]
     pub fn allocation_is_steady(&self, now: TimeMs) -> bool {
         self.allocation_changed.is_none_or(|changed| now.since(changed) >= self.lookback)
+    }
+
+    /// Changes whenever fractions or capacity do.
+    #[must_use]
+    pub const fn allocations(&self) -> u64 {
+        self.allocations
     }
 
     /// Rule 3: the usage ratio, were `extra` units more committed.

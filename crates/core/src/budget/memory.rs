@@ -1,10 +1,10 @@
 //! What is remembered of requests that were found to be blocked, and what may unblock them.
 
+use super::pairs::{Pair, Test};
 use super::{BudgetPolicy, is_limited};
 use crate::cluster::Placement;
 use crate::state::State;
 use crate::units::{BudgetIx, HostIx, WorkloadIx};
-use core::cmp::Ordering;
 
 impl BudgetPolicy {
     pub(super) fn end_epoch(&mut self) {
@@ -21,18 +21,19 @@ impl BudgetPolicy {
     /// a contract of it is committed. That unblocks those alone who stand below it by the margin.
     pub(super) fn unblock_against(&mut self, state: &State, theirs: BudgetIx) {
         self.facts_changed();
-        let leaves = state.tree.leaves();
-        for (place, &leaf) in leaves.iter().enumerate() {
-            // An open leaf, too: it may be open for a part of its requests only.
-            if !self.may_have_allocated(state, place) {
+        for theirs in state.tree.path(theirs) {
+            let Some(parent) = state.tree.parent(theirs) else { break };
+            if state.ledger.account(theirs).interruptible_gpus == 0 {
                 continue;
             }
-            let Some((mine, theirs)) = state.tree.parting(leaf, theirs) else { continue };
-            let margin = state.settings.margin_ppm;
-            if state.ledger.account(theirs).interruptible_gpus > 0
-                && self.ratio(state, mine).at_least_margin_below(self.ratio(state, theirs), margin)
-            {
-                self.unblock(state, place);
+            for &mine in state.tree.children(parent) {
+                let below = state.tree.leaves_below(mine);
+                // Open leaves, too: they may be open for a part of their requests only.
+                let waits = below.clone().any(|place| self.may_have_allocated(state, place));
+                let pair = Pair { mine, theirs };
+                if mine != theirs && waits && self.holds(state, Test::Swap, pair, 0) {
+                    below.for_each(|place| self.unblock(state, place));
+                }
             }
         }
     }
@@ -129,8 +130,9 @@ impl BudgetPolicy {
         // A side that comes to be above a holder counts for its reservation, which may then make way.
         let counts = state.reservations.iter().any(|reservation| {
             let holder = state.workload(reservation.holder).spec.budget;
-            state.tree.parting(holder, theirs).is_some_and(|(mine, theirs)| {
-                self.ratio(state, mine).compare(self.ratio(state, theirs)) == Ordering::Less
+            let parting = state.tree.parting(holder, theirs);
+            parting.is_some_and(|(mine, theirs)| {
+                self.holds(state, Test::Above, Pair { mine, theirs }, 0)
             })
         });
         if Self::may_reserve_more(state) {

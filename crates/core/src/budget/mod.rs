@@ -12,6 +12,7 @@
 
 mod memory;
 mod order;
+mod pairs;
 mod preempt;
 mod queue;
 mod ratios;
@@ -71,7 +72,11 @@ pub struct BudgetPolicy {
     ratios: Vec<ratios::Known>,
     /// Per budget: whether rule 6 could allow it any of its siblings.
     node_sides: Vec<Cell<sides::HasSide>>,
-    aparts: RefCell<wake::Aparts>,
+    pairs: pairs::Pairs,
+    /// A buffer for what each budget could have used by a moment.
+    ranges: RefCell<Vec<(u128, u128)>>,
+    /// Whether any budget has a hard limit.
+    has_limits: bool,
     soft: soft::SoftHosts,
     movable: RefCell<Movable>,
     /// Whether it was asked just now whether a reservation could make way.
@@ -149,7 +154,10 @@ impl BudgetPolicy {
             crossing: None,
             ratios: vec![ratios::Known::default(); state.tree.len()],
             node_sides: vec![Cell::new(sides::HasSide::UNKNOWN); state.tree.len()],
-            aparts: RefCell::new(vec![Vec::new(); state.tree.len()]),
+            pairs: pairs::Pairs::of(state),
+            ranges: RefCell::default(),
+            has_limits: (0..state.tree.len())
+                .any(|at| state.tree.node(BudgetIx(at as u32)).limit_units.is_some()),
             soft: soft::SoftHosts::default(),
             movable: RefCell::default(),
             asks_way: Cell::new(false),

@@ -195,6 +195,11 @@ impl LeafQueue {
         &mut self.lists[at]
     }
 
+    /// What the least contract that waits would commit.
+    pub(super) fn least_cost(&self) -> Option<u128> {
+        self.contract_costs.first_key_value().map(|(&cost, _)| cost)
+    }
+
     /// Whether a contract of a higher rank than `rank` waits.
     pub(super) fn has_higher_rank(&self, rank: i32) -> bool {
         let firsts = self.lists.iter().filter_map(|list| list.contracts.first());

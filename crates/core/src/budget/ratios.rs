@@ -12,51 +12,73 @@ use core::cell::Cell;
 /// What is known of one budget's ratio.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    /// The ratio at a moment, as a version of the account stood.
-    read: Cell<(TimeMs, u64, Ratio)>,
+    /// The moment of the latest reading …
+    at: Cell<TimeMs>,
+    /// … the version of the account that it and the line are of …
+    version: Cell<u64>,
+    /// … and what was read.
+    used: Cell<u128>,
+    allocated: Cell<u128>,
     line: Cell<Option<Line>>,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        let read = Cell::new((TimeMs(0), u64::MAX, Ratio::default()));
-        Self { read, line: Cell::new(None) }
+        Self {
+            at: Cell::new(TimeMs(0)),
+            version: Cell::new(u64::MAX),
+            used: Cell::new(0),
+            allocated: Cell::new(0),
+            line: Cell::new(None),
+        }
     }
 }
 
 impl BudgetPolicy {
     /// Rule 3.
     pub(super) fn ratio(&self, state: &State, node: BudgetIx) -> Ratio {
-        let known = &self.ratios[node.at()];
-        let (at, version, ratio) = known.read.get();
-        if (at, version) == (state.now(), state.ledger.version(node)) {
-            return ratio;
-        }
-        self.read_ratio(state, node)
+        let known = self.read(state, node);
+        Ratio { used: known.used.get(), allocated: known.allocated.get() }
     }
 
-    #[inline(never)]
-    fn read_ratio(&self, state: &State, node: BudgetIx) -> Ratio {
+    /// What a ratio has above its line.
+    pub(super) fn used(&self, state: &State, node: BudgetIx) -> u128 {
+        self.read(state, node).used.get()
+    }
+
+    #[inline]
+    fn read(&self, state: &State, node: BudgetIx) -> &Known {
         let known = &self.ratios[node.at()];
-        let (now, version) = (state.now(), state.ledger.version(node));
-        let (_, of_line, _) = known.read.get();
-        let line = match known.line.get() {
-            Some(line) if of_line == version && line.holds_at(now) => line,
-            _ => {
-                let line = state.ledger.line(node, now);
-                known.line.set(Some(line));
-                line
-            }
-        };
-        let ratio = line.ratio_at(now);
-        debug_assert_eq!(ratio, state.ledger.usage_ratio(node, now));
-        known.read.set((now, version, ratio));
-        ratio
+        if known.at.get() != state.now() || known.version.get() != state.ledger.version(node) {
+            known.read_at(state, node);
+        }
+        known
     }
 
     /// The same, were `contract` more committed.
     pub(super) fn ratio_with(&self, state: &State, node: BudgetIx, contract: u128) -> Ratio {
         let Ratio { used, allocated } = self.ratio(state, node);
         Ratio { used: used + (contract << 32), allocated }
+    }
+}
+
+impl Known {
+    #[inline(never)]
+    fn read_at(&self, state: &State, node: BudgetIx) {
+        let (now, version) = (state.now(), state.ledger.version(node));
+        let line = match self.line.get() {
+            Some(line) if self.version.get() == version && line.holds_at(now) => line,
+            _ => {
+                let line = state.ledger.line(node, now);
+                self.line.set(Some(line));
+                line
+            }
+        };
+        let ratio = line.ratio_at(now);
+        debug_assert_eq!(ratio, state.ledger.usage_ratio(node, now));
+        self.at.set(now);
+        self.version.set(version);
+        self.used.set(ratio.used);
+        self.allocated.set(ratio.allocated);
     }
 }

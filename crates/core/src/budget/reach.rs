@@ -2,6 +2,7 @@
 //! Gangs are found blocked by this before anybody is looked at one by one.
 
 use super::BudgetPolicy;
+use super::pairs::{Pair, Test};
 use super::soft::SoftHosts;
 use crate::cluster::{Ask, HostState};
 use crate::state::{Settings, State};
@@ -142,11 +143,10 @@ impl BudgetPolicy {
             if !self.has_side(state, mine) {
                 continue;
             }
-            let (ratio, margin) = (self.ratio(state, mine), state.settings.margin_ppm);
             for &theirs in state.tree.children(parent) {
                 if theirs != mine
                     && state.ledger.account(theirs).interruptible_gpus > 0
-                    && ratio.at_least_margin_below(self.ratio(state, theirs), margin)
+                    && self.holds(state, Test::Swap, Pair { mine, theirs }, 0)
                 {
                     let below = state.tree.leaves_below(theirs);
                     self.interruptible.0[below].iter().for_each(|work| add(work));

@@ -1,6 +1,7 @@
 //! Rule 7: a reservation is a promise. Hosts, and the moment T by which they hold nothing that the
 //! holder may not take.
 
+use super::pairs::{Pair, Test};
 use super::{BudgetPolicy, Kind};
 use crate::cluster::{Ask, HostState, Placement};
 use crate::policy::{Decision, Reservation};
@@ -9,7 +10,6 @@ use crate::units::{HostIx, SpanMs, TimeMs, WorkloadIx};
 use crate::workload::{Status, Workload};
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 
 /// For each leaf from when on a holder may count its work whose protection has ended; none for never.
 type Countable = Vec<Option<TimeMs>>;
@@ -338,14 +338,13 @@ impl BudgetPolicy {
         let mut countable: Countable = sides.iter().map(|side| side.map(|_| TimeMs(0))).collect();
         for mine in state.tree.path(leaf) {
             let Some(parent) = state.tree.parent(mine) else { break };
-            let own = self.ratio(state, mine);
             for &theirs in state.tree.children(parent) {
                 let below = state.tree.leaves_below(theirs);
                 // A side is allowed as a whole or not at all.
                 let is_allowed = countable[below.start].is_some();
                 if theirs != mine
                     && !is_allowed
-                    && own.compare(self.ratio(state, theirs)) == Ordering::Less
+                    && self.holds(state, Test::Above, Pair { mine, theirs }, 0)
                 {
                     countable[below].fill(Some(aged));
                 }

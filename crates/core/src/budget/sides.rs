@@ -1,11 +1,11 @@
 //! Rule 6 (a): which sides stand so far above a request's own that it may take from them.
 
 use super::BudgetPolicy;
+use super::pairs::{Pair, Test};
 use crate::state::State;
 use crate::units::{BudgetIx, TimeMs};
 use crate::wide::Ratio;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 
 /// A side that may lose GPUs to a request: where the paths part, and the numbers compared.
 #[derive(Clone, Copy, Debug)]
@@ -45,15 +45,15 @@ impl BudgetPolicy {
         let mut takeable_gpus = 0;
         for mine in state.tree.path(leaf) {
             let Some(parent) = state.tree.parent(mine) else { break };
-            let ratio_after = self.ratio_with(state, mine, contract);
             for &theirs in state.tree.children(parent) {
                 let gpus = state.ledger.account(theirs).interruptible_gpus;
                 if theirs == mine || (needs_work && gpus == 0) {
                     continue;
                 }
-                let ratio_theirs = self.ratio(state, theirs);
-                if ratio_after.at_least_margin_below(ratio_theirs, state.settings.margin_ppm) {
+                if self.holds(state, Test::Swap, Pair { mine, theirs }, contract) {
                     takeable_gpus += gpus;
+                    let ratio_after = self.ratio_with(state, mine, contract);
+                    let ratio_theirs = self.ratio(state, theirs);
                     let side = Side { mine, theirs, ratio_after, ratio_theirs };
                     sides[state.tree.leaves_below(theirs)].fill(Some(side));
                 }
@@ -75,37 +75,12 @@ impl BudgetPolicy {
         if (known.at, known.version) == (state.now(), version) {
             return known.has;
         }
-        self.fill_has_side(state, parent);
-        self.node_sides[mine.at()].get().has
-    }
-
-    /// Finds out for all that are directly below `parent`: it is enough to look at the highest that has work to
-    /// take, and for that one at the next.
-    fn fill_has_side(&self, state: &State, parent: BudgetIx) {
-        let siblings = state.tree.children(parent);
-        let mut highest: Option<(BudgetIx, Ratio)> = None;
-        let mut next: Option<(BudgetIx, Ratio)> = None;
-        let above = |a: Ratio, b: Option<(BudgetIx, Ratio)>| {
-            b.is_none_or(|(_, b)| a.compare(b) == Ordering::Greater)
-        };
-        for &node in siblings {
-            if state.ledger.account(node).interruptible_gpus > 0 {
-                let ratio = self.ratio(state, node);
-                if above(ratio, highest) {
-                    next = highest.replace((node, ratio));
-                } else if above(ratio, next) {
-                    next = Some((node, ratio));
-                }
-            }
-        }
-        let (at, version) = (state.now(), state.ledger.version(parent));
-        for &mine in siblings {
-            let theirs = if highest.is_some_and(|(node, _)| node == mine) { next } else { highest };
-            let margin = state.settings.margin_ppm;
-            let below =
-                |theirs: Ratio| self.ratio(state, mine).at_least_margin_below(theirs, margin);
-            let has = theirs.is_some_and(|(_, theirs)| below(theirs));
-            self.node_sides[mine.at()].set(HasSide { at, version, has });
-        }
+                let has = state.tree.children(parent).iter().any(|&theirs| {
+            theirs != mine
+                && state.ledger.account(theirs).interruptible_gpus > 0
+                && self.holds(state, Test::Swap, Pair { mine, theirs }, 0)
+        });
+        self.node_sides[mine.at()].set(HasSide { at: state.now(), version, has });
+        has
     }
 }

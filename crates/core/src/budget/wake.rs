@@ -5,39 +5,26 @@
 //! GPU-time, what falls out of the lookback takes from it. A crossing is looked for piece by piece, up
 //! to the next moment at which the core wakes anyway, and is exact to the millisecond.
 
+use super::pairs::{Pair, Test};
 use super::queue::LeafQueue;
 use super::{BudgetPolicy, contract_units};
 use crate::state::State;
 use crate::units::{BudgetIx, SpanMs, TimeMs, WorkloadIx};
-use crate::wide::Ratio;
-use alloc::vec::Vec;
-use core::cmp::Ordering;
 
-/// A side that might become allowed: `mine` with a contract against `theirs`.
+/// A pair, the contract with which mine is looked at, and what must become true of them.
 #[derive(Clone, Copy, Debug)]
-struct Pair {
-    mine: BudgetIx,
-    theirs: BudgetIx,
+struct Case {
+    pair: Pair,
     contract: u128,
     test: Test,
 }
 
-/// What must become true of a pair.
+/// Up to when crossings are looked for, and between what and what each budget could have used by then, if that
+/// is known.
 #[derive(Clone, Copy, Debug)]
-enum Test {
-    /// Rule 6 (a): mine stays below by a margin, in millionths.
-    Swap(u64),
-    /// Rule 7: theirs is above mine.
-    Above,
-}
-
-impl Test {
-    fn holds(self, mine: Ratio, theirs: Ratio) -> bool {
-        match self {
-            Self::Swap(margin_ppm) => mine.at_least_margin_below(theirs, margin_ppm),
-            Self::Above => mine.compare(theirs) == Ordering::Less,
-        }
-    }
+struct Search<'a> {
+    limit: TimeMs,
+    ranges: &'a [(u128, u128)],
 }
 
 /// What is known of the next crossing.
@@ -68,71 +55,48 @@ impl Crossing {
     }
 }
 
-/// That a pair cannot be allowed before a moment, as its two accounts stand.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Apart {
-    versions: (u64, u64),
-    /// Contracts as large as this.
-    contract: u128,
-    until: TimeMs,
-}
-
-/// For what a pair is looked at. What is known of it is remembered for each.
-#[derive(Clone, Copy, Debug)]
-enum For {
-    /// The least contract that waits.
-    Waiting,
-    /// A promise that could be made or moved.
-    Promise,
-    /// The contract of a holder.
-    Holder,
-}
-
-/// What is known of pairs: per budget, and per sibling of it, for each [`For`].
-pub(super) type Aparts = Vec<Vec<[Apart; 3]>>;
-
-/// Where a pair that cannot meet is looked at beyond the next wake, so many times further away: most accounts
-/// stand as they are for many wakes.
-const FURTHER: u64 = 16;
-
 impl BudgetPolicy {
     /// The next crossing of any waiting contract against any side that has interruptible work.
     pub(super) fn next_crossing(&self, state: &State) -> Crossing {
         let limit = self.known_wakes(state).min(state.now() + LOOKAHEAD);
+        let mut ranges = self.ranges.borrow_mut();
+        ranges.clear();
+        let nodes = || (0..state.tree.len()).map(|at| BudgetIx(at as u32));
+        // While allocations change, nothing is known.
+        if state.ledger.allocation_is_steady(state.now()) {
+            ranges.extend(nodes().map(|node| self.range_by(state, node, limit)));
+        }
+        let search = Search { limit, ranges: &ranges };
         let mut next = Crossing::NEVER;
-        for mine in (1..state.tree.len()).map(|at| BudgetIx(at as u32)) {
+        for mine in nodes().skip(1) {
             let Some(parent) = state.tree.parent(mine) else { continue };
             let Some(shortest) = self.shortest_below(state, mine) else { continue };
             // A promise can be made, or moved, when a side comes to be above the holder's.
             let promises = Self::may_reserve_more(state) || Self::has_holder_below(state, mine);
-            for (place, &theirs) in state.tree.children(parent).iter().enumerate() {
+            for &theirs in state.tree.children(parent) {
                 let busy = state.ledger.account(theirs).interruptible_gpus > 0;
                 if theirs == mine || !(busy || promises) {
                     continue;
                 }
-                let test = Test::Swap(state.settings.margin_ppm);
-                let pair = Pair { mine, theirs, contract: shortest, test };
+                let pair = Pair { mine, theirs };
                 if busy {
-                    let limit = limit.min(next.at);
-                    let crossing =
-                        self.crossing_if_apart(state, pair, (place, For::Waiting), limit);
-                    let crossing = crossing.unwrap_or_else(|| self.next_longer(state, pair, limit));
-                    next = next.min(crossing);
+                    let case = Case { pair, contract: shortest, test: Test::Swap };
+                    let crossing = self.crossing_if_apart(state, case, search, next);
+                    let longer = || self.next_longer(state, case, search, next);
+                    next = next.min(crossing.unwrap_or_else(longer));
                 }
                 if promises {
                     // Rule 7: a side comes to count for a reservation when its ratio passes the own.
-                    let pair = Pair { test: Test::Above, contract: 0, ..pair };
-                    let limit = limit.min(next.at);
-                    let crossing =
-                        self.crossing_if_apart(state, pair, (place, For::Promise), limit);
+                    let case = Case { pair, contract: 0, test: Test::Above };
+                    let crossing = self.crossing_if_apart(state, case, search, next);
                     next = next.min(crossing.unwrap_or(Crossing::NEVER));
                 }
             }
         }
         for reservation in &state.reservations {
-            next = next.min(self.next_of_holder(state, reservation.holder, limit.min(next.at)));
+            next = self.next_of_holder(state, reservation.holder, search, next);
         }
-        next.min(self.next_exhaustion(state))
+        if self.has_limits { next.min(self.next_exhaustion(state)) } else { next }
     }
 
     /// The queues of the funded leaves of a budget that have contracts waiting.
@@ -148,8 +112,7 @@ impl BudgetPolicy {
 
     /// The least contract that waits in a budget.
     fn shortest_below(&self, state: &State, node: BudgetIx) -> Option<u128> {
-        let firsts = self.waiting_below(state, node);
-        firsts.filter_map(|queue| queue.contract_costs.keys().next().copied()).min()
+        self.waiting_below(state, node).filter_map(LeafQueue::least_cost).min()
     }
 
     fn has_holder_below(state: &State, node: BudgetIx) -> bool {
@@ -162,22 +125,25 @@ impl BudgetPolicy {
 
     /// Rule 7: the next moment at which a side that has nothing to take yet comes to count for a holder as soon
     /// as its protection ends. Its reservation could then be kept on other hosts, and make way.
-    fn next_of_holder(&self, state: &State, holder: WorkloadIx, limit: TimeMs) -> Crossing {
+    fn next_of_holder(
+        &self,
+        state: &State,
+        holder: WorkloadIx,
+        search: Search<'_>,
+        mut next: Crossing,
+    ) -> Crossing {
         let workload = state.workload(holder);
         let spec = &workload.spec;
-        let test = Test::Swap(state.settings.margin_ppm);
-        let mut next = Crossing::NEVER;
         for (pool, _) in state.cluster.asks(spec.gpus, spec.shape, spec.model) {
             let rate = state.cluster.rate(pool);
             let contract = contract_units(spec.gpus, rate, workload.protection());
             for mine in state.tree.path(spec.budget) {
                 let Some(parent) = state.tree.parent(mine) else { break };
-                for (place, &theirs) in state.tree.children(parent).iter().enumerate() {
+                for &theirs in state.tree.children(parent) {
                     if theirs != mine {
-                        let pair = Pair { mine, theirs, contract, test };
-                        let place = (place, For::Holder);
-                        let crossing =
-                            self.crossing_if_apart(state, pair, place, limit.min(next.at));
+                        let pair = Pair { mine, theirs };
+                        let case = Case { pair, contract, test: Test::Swap };
+                        let crossing = self.crossing_if_apart(state, case, search, next);
                         next = next.min(crossing.unwrap_or(Crossing::NEVER));
                     }
                 }
@@ -208,55 +174,60 @@ impl BudgetPolicy {
         next
     }
 
-    /// The crossing of the least contract of a side that is longer than what is allowed now.
-    fn next_longer(&self, state: &State, pair: Pair, limit: TimeMs) -> Crossing {
+    /// The crossing of the least contract of a side that is longer than what is allowed now, if it comes before
+    /// the one that is `known`.
+    fn next_longer(
+        &self,
+        state: &State,
+        case: Case,
+        search: Search<'_>,
+        known: Crossing,
+    ) -> Crossing {
+        let Case { pair, test, .. } = case;
         let allowed = self.longest_allowed(state, pair);
         let longer = self.waiting_below(state, pair.mine).filter_map(|queue| {
-            let costs = queue.contract_costs.range(allowed..);
-            let pairs = costs.map(|(&contract, _)| Pair { contract, ..pair });
-            pairs.into_iter().find(|&pair| !self.is_allowed_now(state, pair))
+            let mut costs = queue.contract_costs.range(allowed..).map(|(&cost, _)| cost);
+            costs.find(|&contract| !self.holds(state, test, pair, contract))
         });
-        let least = longer.min_by_key(|pair| pair.contract);
-        least.map_or(Crossing::NEVER, |pair| self.crossing_of(state, pair, limit))
+        let Some(contract) = longer.min() else { return Crossing::NEVER };
+        let case = Case { contract, ..case };
+        if self.could_hold(state, case, search) {
+            crossing_within(state, case, search.limit.min(known.at))
+        } else {
+            Crossing::after(search.limit.min(known.at))
+        }
     }
 
-    /// The crossing of a pair that is not allowed now, as [`Self::crossing_of`] finds it; none if it is allowed.
+    /// The crossing of what is not allowed now, if it comes before the one that is `known`; that there is none up to
+    /// the limit where it may come later, so that it is looked for again then; never where nothing moves the pair
+    /// any more. None if it is allowed.
+    #[inline]
     fn crossing_if_apart(
         &self,
         state: &State,
-        pair: Pair,
-        (sibling, purpose): (usize, For),
-        limit: TimeMs,
+        case: Case,
+        search: Search<'_>,
+        known: Crossing,
     ) -> Option<Crossing> {
-        let versions = (state.ledger.version(pair.mine), state.ledger.version(pair.theirs));
-        let mut known = self.aparts.borrow_mut();
-        let of_mine = &mut known[pair.mine.at()];
-        if of_mine.len() <= sibling {
-            of_mine.resize(sibling + 1, Default::default());
-        }
-        let known = &mut of_mine[sibling][purpose as usize];
-        if known.versions == versions && known.contract <= pair.contract && limit <= known.until {
-            return Some(Crossing::after(limit));
-        }
-        let wait = limit.since(state.now()).0;
-        let further = TimeMs(state.now().0.saturating_add(wait.saturating_mul(FURTHER)));
         // What could not even be allowed later is not allowed now.
-        let until = if !self.could_cross(state, pair, further) {
-            further
-        } else if self.is_allowed_now(state, pair) {
-            return None;
-        } else if !self.could_cross(state, pair, limit) {
-            limit
+        if !self.could_hold(state, case, search) {
+            Some(Crossing::after(search.limit.min(known.at)))
+        } else if self.holds(state, case.test, case.pair, case.contract) {
+            None
         } else {
-            return Some(crossing_within(state, pair, limit));
-        };
-        *known = Apart { versions, contract: pair.contract, until };
-        Some(Crossing::after(limit))
+            Some(crossing_within(state, case, search.limit.min(known.at)))
+        }
     }
 
-    fn is_allowed_now(&self, state: &State, pair: Pair) -> bool {
-        let mine = self.ratio_with(state, pair.mine, pair.contract);
-        pair.test.holds(mine, self.ratio(state, pair.theirs))
+    /// Whether a case could come true before the limit, for all that is known.
+    #[inline]
+    fn could_hold(&self, state: &State, case: Case, search: Search<'_>) -> bool {
+        let Case { pair: Pair { mine, theirs }, contract, test } = case;
+        if search.ranges.is_empty() {
+            return true;
+        }
+        let least = search.ranges[mine.at()].0 + (contract << 32);
+        self.holds_at(state, test, case.pair, (least, search.ranges[theirs.at()].1))
     }
 
     /// A contract that is allowed for certain, close to the longest one: from
@@ -277,33 +248,6 @@ impl BudgetPolicy {
         limit - (limit >> 20)
     }
 
-    /// Whether a pair could be allowed before `limit`, seen generously: until a protection ends a side gains at
-    /// most what runs past its contract, and it loses at most the whole capacity. Knows nothing (and says yes)
-    /// while allocations change.
-    fn could_cross(&self, state: &State, pair: Pair, limit: TimeMs) -> bool {
-        if limit == TimeMs::NEVER || !state.ledger.allocation_is_steady(state.now()) {
-            return true;
-        }
-        let wait = u128::from(limit.since(state.now()).0);
-        let loss = (state.ledger.capacity_units() * wait) << 32;
-        let gain = (state.ledger.unprotected_units(pair.theirs) * wait) << 32;
-        let mine = self.ratio_with(state, pair.mine, pair.contract);
-        let theirs = self.ratio(state, pair.theirs);
-        let mine = Ratio { used: mine.used.saturating_sub(loss), ..mine };
-        let theirs = Ratio { used: theirs.used + gain, ..theirs };
-        pair.test.holds(mine, theirs)
-    }
-
-    /// The crossing of a pair up to `limit`; that there is none up to it where it may come later, so that it is
-    /// looked for again then; never where nothing moves the pair any more.
-    fn crossing_of(&self, state: &State, pair: Pair, limit: TimeMs) -> Crossing {
-        if self.could_cross(state, pair, limit) {
-            crossing_within(state, pair, limit)
-        } else {
-            Crossing::after(limit)
-        }
-    }
-
     /// Moments at which the core wakes whatever the ratios do; beyond the first, pieces may bend.
     fn known_wakes(&self, state: &State) -> TimeMs {
         let due = state.reservations.iter().map(|reservation| reservation.until);
@@ -313,47 +257,48 @@ impl BudgetPolicy {
 }
 
 /// The crossing of a pair up to `limit`, where it could come before.
-fn crossing_within(state: &State, pair: Pair, limit: TimeMs) -> Crossing {
-    if is_still(state, pair) {
+fn crossing_within(state: &State, case: Case, limit: TimeMs) -> Crossing {
+    if is_still(state, case) {
         return Crossing::NEVER;
     }
-    let found = first_crossing(state, pair, state.now(), limit);
+    let found = first_crossing(state, case, state.now(), limit);
     found.map_or(Crossing::after(limit), Crossing::found)
 }
 
-fn is_allowed(state: &State, pair: Pair, at: TimeMs) -> bool {
-    may_be_allowed(state, pair, at, at)
+fn is_allowed(state: &State, case: Case, at: TimeMs) -> bool {
+    may_be_allowed(state, case, at, at)
 }
 
 /// Whether the pair could be allowed anywhere in `[from, to]`, seen generously: for a single moment,
 /// whether it is.
-fn may_be_allowed(state: &State, pair: Pair, from: TimeMs, to: TimeMs) -> bool {
-    let mine = state.ledger.ratio_at_least(pair.mine, pair.contract, from, to);
-    pair.test.holds(mine, state.ledger.ratio_at_most(pair.theirs, from, to))
+fn may_be_allowed(state: &State, case: Case, from: TimeMs, to: TimeMs) -> bool {
+    let Case { pair, contract, test } = case;
+    let mine = state.ledger.ratio_at_least(pair.mine, contract, from, to);
+    test.holds(state, mine, state.ledger.ratio_at_most(pair.theirs, from, to))
 }
 
 /// The first moment in `(from, to]` at which the pair is allowed, knowing that it is not at `from`.
 ///
 /// Intervals in which it cannot be are passed over whole; others are halved, the earlier half first, down
 /// to those in which both ratios are straight lines.
-fn first_crossing(state: &State, pair: Pair, from: TimeMs, to: TimeMs) -> Option<TimeMs> {
-    if !may_be_allowed(state, pair, from, to) {
+fn first_crossing(state: &State, case: Case, from: TimeMs, to: TimeMs) -> Option<TimeMs> {
+    if !may_be_allowed(state, case, from, to) {
         return None;
     }
-    if is_straight(state, pair, from, to) {
-        return is_allowed(state, pair, to).then(|| bisect(state, pair, from, to));
+    if is_straight(state, case, from, to) {
+        return is_allowed(state, case, to).then(|| bisect(state, case, from, to));
     }
     if to.0 - from.0 <= 1 {
-        return is_allowed(state, pair, to).then_some(to);
+        return is_allowed(state, case, to).then_some(to);
     }
     let middle = TimeMs(from.0 + (to.0 - from.0) / 2);
-    first_crossing(state, pair, from, middle).or_else(|| first_crossing(state, pair, middle, to))
+    first_crossing(state, case, from, middle).or_else(|| first_crossing(state, case, middle, to))
 }
 
 /// Whether the ratios of a pair are straight lines in `[from, to]`, so that its ends tell all: nothing that
 /// leaves the lookback bends what is used, and what is allocated stays as it is.
-fn is_straight(state: &State, pair: Pair, from: TimeMs, to: TimeMs) -> bool {
-    [pair.mine, pair.theirs].iter().all(|&node| {
+fn is_straight(state: &State, case: Case, from: TimeMs, to: TimeMs) -> bool {
+    [case.pair.mine, case.pair.theirs].iter().all(|&node| {
         let account = state.ledger.account(node);
         let bends = |at: Option<TimeMs>| at.is_some_and(|at| at < to);
         let allocation = &account.allocation;
@@ -370,9 +315,9 @@ const LOOKAHEAD: SpanMs = SpanMs::hours(1);
 
 /// Whether nothing moves the ratios of a pair any more: as much leaves the lookback as enters it, and no
 /// breakpoint is left in it.
-fn is_still(state: &State, pair: Pair) -> bool {
+fn is_still(state: &State, case: Case) -> bool {
     let now = state.now();
-    [pair.mine, pair.theirs].iter().all(|&node| {
+    [case.pair.mine, case.pair.theirs].iter().all(|&node| {
         let account = state.ledger.account(node);
         let protected = state.ledger.protected_units(node);
         protected == 0
@@ -383,11 +328,11 @@ fn is_still(state: &State, pair: Pair) -> bool {
 }
 
 /// The first allowed moment in `(from, to]`, where `from` is not allowed and `to` is.
-fn bisect(state: &State, pair: Pair, from: TimeMs, to: TimeMs) -> TimeMs {
+fn bisect(state: &State, case: Case, from: TimeMs, to: TimeMs) -> TimeMs {
     let (mut low, mut high) = (from.0, to.0);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        if is_allowed(state, pair, TimeMs(middle)) {
+        if is_allowed(state, case, TimeMs(middle)) {
             high = middle;
         } else {
             low = middle;
