@@ -57,9 +57,6 @@ pub struct Ledger {
     capacity_units: u128,
     /// When fractions or capacity last changed, if they ever did.
     allocation_changed: Option<TimeMs>,
-    /// How often they did. Only what is remembered of them depends on it.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    allocations: u64,
 }
 
 impl Ledger {
@@ -68,7 +65,7 @@ impl Ledger {
     pub fn new(tree: &Tree, lookback: SpanMs, horizon: SpanMs) -> Self {
         let account = Account::empty(lookback);
         let accounts = (0..tree.len()).map(|_| account.clone()).collect();
-        Self { accounts, lookback, horizon, capacity_units: 0, allocation_changed: None, allocations: 0 }
+        Self { accounts, lookback, horizon, capacity_units: 0, allocation_changed: None }
     }
 
     /// One budget's account.
@@ -94,7 +91,6 @@ impl Ledger {
         if now > TimeMs(0) {
             self.allocation_changed = Some(now);
         }
-        self.allocations += 1;
         self.capacity_units = capacity_units;
         for (index, account) in self.accounts.iter_mut().enumerate() {
             let fraction = u128::from(tree.fraction(BudgetIx(index as u32)));
@@ -297,12 +293,6 @@ impl Ledger {
         self.allocation_changed.is_none_or(|changed| now.since(changed) >= self.lookback)
     }
 
-    /// Changes whenever fractions or capacity do.
-    #[must_use]
-    pub const fn allocations(&self) -> u64 {
-        self.allocations
-    }
-
     /// Rule 3: the usage ratio, were `extra` units more committed.
     #[must_use]
     pub fn usage_ratio_with(&self, node: BudgetIx, extra: u128, now: TimeMs) -> Ratio {
@@ -354,7 +344,8 @@ pub struct Line {
     gains: u128,
     /// … and that leave the lookback, or were counted before they were charged.
     drops: u128,
-    allocated: u128,
+    /// What is allocated, in units times 2^32.
+    pub allocated: u128,
 }
 
 impl Line {
@@ -364,12 +355,11 @@ impl Line {
         self.from <= now && now <= self.until
     }
 
-    /// The ratio at a moment at which it holds.
+    /// What is used in units, at a moment at which it holds.
     #[must_use]
-    pub fn ratio_at(&self, now: TimeMs) -> Ratio {
+    pub fn used_units_at(&self, now: TimeMs) -> u128 {
         let passed = u128::from(now.since(self.from).0);
-        let used = self.used + self.gains * passed - self.drops * passed;
-        Ratio { used: used << 32, allocated: self.allocated }
+        self.used + self.gains * passed - self.drops * passed
     }
 }
 

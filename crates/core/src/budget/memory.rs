@@ -1,6 +1,6 @@
 //! What is remembered of requests that were found to be blocked, and what may unblock them.
 
-use super::pairs::{Pair, Test};
+use super::ratios::{Pair, Test};
 use super::{BudgetPolicy, is_limited};
 use crate::cluster::Placement;
 use crate::state::State;

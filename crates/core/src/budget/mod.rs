@@ -12,7 +12,6 @@
 
 mod memory;
 mod order;
-mod pairs;
 mod preempt;
 mod queue;
 mod ratios;
@@ -72,9 +71,8 @@ pub struct BudgetPolicy {
     ratios: Vec<ratios::Known>,
     /// Per budget: whether rule 6 could allow it any of its siblings.
     node_sides: Vec<Cell<sides::HasSide>>,
-    pairs: pairs::Pairs,
     /// A buffer for what each budget could have used by a moment.
-    ranges: RefCell<Vec<(u128, u128)>>,
+    ranges: RefCell<Vec<ratios::Range>>,
     /// Whether any budget has a hard limit.
     has_limits: bool,
     soft: soft::SoftHosts,
@@ -154,7 +152,6 @@ impl BudgetPolicy {
             crossing: None,
             ratios: vec![ratios::Known::default(); state.tree.len()],
             node_sides: vec![Cell::new(sides::HasSide::UNKNOWN); state.tree.len()],
-            pairs: pairs::Pairs::of(state),
             ranges: RefCell::default(),
             has_limits: (0..state.tree.len())
                 .any(|at| state.tree.node(BudgetIx(at as u32)).limit_units.is_some()),

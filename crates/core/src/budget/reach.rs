@@ -2,7 +2,7 @@
 //! Gangs are found blocked by this before anybody is looked at one by one.
 
 use super::BudgetPolicy;
-use super::pairs::{Pair, Test};
+use super::ratios::{Pair, Test};
 use super::soft::SoftHosts;
 use crate::cluster::{Ask, HostState};
 use crate::state::{Settings, State};

@@ -1,7 +1,7 @@
 //! Rule 7: a reservation is a promise. Hosts, and the moment T by which they hold nothing that the
 //! holder may not take.
 
-use super::pairs::{Pair, Test};
+use super::ratios::{Pair, Test};
 use super::{BudgetPolicy, Kind};
 use crate::cluster::{Ask, HostState, Placement};
 use crate::policy::{Decision, Reservation};

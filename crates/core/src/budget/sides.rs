@@ -1,7 +1,7 @@
 //! Rule 6 (a): which sides stand so far above a request's own that it may take from them.
 
 use super::BudgetPolicy;
-use super::pairs::{Pair, Test};
+use super::ratios::{Pair, Test};
 use crate::state::State;
 use crate::units::{BudgetIx, TimeMs};
 use crate::wide::Ratio;

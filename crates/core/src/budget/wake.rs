@@ -5,8 +5,8 @@
 //! GPU-time, what falls out of the lookback takes from it. A crossing is looked for piece by piece, up
 //! to the next moment at which the core wakes anyway, and is exact to the millisecond.
 
-use super::pairs::{Pair, Test};
 use super::queue::LeafQueue;
+use super::ratios::{Pair, Range, Test};
 use super::{BudgetPolicy, contract_units};
 use crate::state::State;
 use crate::units::{BudgetIx, SpanMs, TimeMs, WorkloadIx};
@@ -24,7 +24,7 @@ struct Case {
 #[derive(Clone, Copy, Debug)]
 struct Search<'a> {
     limit: TimeMs,
-    ranges: &'a [(u128, u128)],
+    ranges: &'a [Range],
 }
 
 /// What is known of the next crossing.
@@ -226,8 +226,8 @@ impl BudgetPolicy {
         if search.ranges.is_empty() {
             return true;
         }
-        let least = search.ranges[mine.at()].0 + (contract << 32);
-        self.holds_at(state, test, case.pair, (least, search.ranges[theirs.at()].1))
+        let ranges = search.ranges;
+        ranges[mine.at()].could_hold(state, test, contract, &ranges[theirs.at()])
     }
 
     /// A contract that is allowed for certain, close to the longest one: from
