@@ -355,11 +355,18 @@ impl Line {
         self.from <= now && now <= self.until
     }
 
-    /// What is used in units, at a moment at which it holds.
+    /// The last moment at which it does.
+    #[must_use]
+    pub const fn end(&self) -> TimeMs {
+        self.until
+    }
+
+    /// What is used in units, at a moment at which it holds. Where a protection ends before, nothing is said of
+    /// what comes after.
     #[must_use]
     pub fn used_units_at(&self, now: TimeMs) -> u128 {
         let passed = u128::from(now.since(self.from).0);
-        self.used + self.gains * passed - self.drops * passed
+        (self.used + self.gains * passed).saturating_sub(self.drops * passed)
     }
 }
 

@@ -71,8 +71,7 @@ pub struct BudgetPolicy {
     ratios: Vec<ratios::Known>,
     /// Per budget: whether rule 6 could allow it any of its siblings.
     node_sides: Vec<Cell<sides::HasSide>>,
-    /// A buffer for what each budget could have used by a moment.
-    ranges: RefCell<Vec<ratios::Range>>,
+    wakes: RefCell<wake::Wakes>,
     /// Whether any budget has a hard limit.
     has_limits: bool,
     soft: soft::SoftHosts,
@@ -152,7 +151,7 @@ impl BudgetPolicy {
             crossing: None,
             ratios: vec![ratios::Known::default(); state.tree.len()],
             node_sides: vec![Cell::new(sides::HasSide::UNKNOWN); state.tree.len()],
-            ranges: RefCell::default(),
+            wakes: RefCell::default(),
             has_limits: (0..state.tree.len())
                 .any(|at| state.tree.node(BudgetIx(at as u32)).limit_units.is_some()),
             soft: soft::SoftHosts::default(),

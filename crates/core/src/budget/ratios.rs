@@ -189,16 +189,24 @@ impl BudgetPolicy {
         })
     }
 
-    /// Between what a budget could have used by a moment, seen generously: until a protection ends a side gains at
-    /// most what runs past its contract, and it loses at most the whole capacity.
-    pub(super) fn range_by(&self, state: &State, node: BudgetIx, by: TimeMs) -> Range {
-        let wait = by.since(state.now()).0;
+    /// The least that a budget could have used up to a moment, and how high it could stand, unless its account
+    /// changes. Beyond the end of its line that is seen generously: a side gains at most what runs past its
+    /// contract, and it loses at most the whole capacity.
+    pub(super) fn range_by(&self, state: &State, node: BudgetIx, by: TimeMs) -> (u64, Bounds) {
         let known = self.read(state, node);
-        let (scale, used) = (known.scale.get(), short(known.used_units.get()));
-        let moves = |units: u128| short(units).saturating_mul(wait);
-        let least = used.saturating_sub(moves(state.ledger.capacity_units()));
-        let most = used.saturating_add(moves(state.ledger.unprotected_units(node)));
-        Range { scale, least, bounds_of_most: scale.bounds(most) }
+        let line = known.line.get().expect("it was read");
+        let straight = line.end().min(by);
+        let beyond = by.since(straight).0;
+        let (now, then) = (short(known.used_units.get()), short(line.used_units_at(straight)));
+        let moves = |units: u128| short(units).saturating_mul(beyond);
+        let most = now.max(then).saturating_add(moves(state.ledger.unprotected_units(node)));
+        let least = now.min(then).saturating_sub(moves(state.ledger.capacity_units()));
+        (least, known.scale.get().bounds(most))
+    }
+
+    /// The bounds of so much, with a contract; the ratio of the budget was read in this moment.
+    pub(super) fn bounds_with(&self, node: BudgetIx, used: u64, contract: u128) -> Bounds {
+        self.ratios[node.at()].scale.get().bounds(used.saturating_add(short(contract)))
     }
 }
 
@@ -206,23 +214,6 @@ impl BudgetPolicy {
 #[inline]
 fn short(units: u128) -> u64 {
     u64::try_from(units).unwrap_or(u64::MAX)
-}
-
-/// Between what a budget could have used by a moment.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
-    scale: Scale,
-    least: u64,
-    bounds_of_most: Bounds,
-}
-
-impl Range {
-    /// Whether a test could hold, were `contract` more committed to mine.
-    #[inline]
-    pub(super) fn could_hold(&self, state: &State, test: Test, contract: u128, most: &Self) -> bool {
-        let least = self.scale.bounds(self.least.saturating_add(short(contract)));
-        test.by_bounds(state, least, most.bounds_of_most).unwrap_or(true)
-    }
 }
 
 #[cfg(test)]

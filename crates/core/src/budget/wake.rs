@@ -6,25 +6,51 @@
 //! to the next moment at which the core wakes anyway, and is exact to the millisecond.
 
 use super::queue::LeafQueue;
-use super::ratios::{Pair, Range, Test};
+use super::ratios::{Bounds, Pair, Test};
 use super::{BudgetPolicy, contract_units};
 use crate::state::State;
-use crate::units::{BudgetIx, SpanMs, TimeMs, WorkloadIx};
+use crate::units::{BudgetIx, SpanMs, TimeMs};
+use alloc::vec::Vec;
 
-/// A pair, the contract with which mine is looked at, and what must become true of them.
+/// A budget, the contract with which it is looked at, and what must become true of it and any of its siblings.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    pair: Pair,
+    mine: BudgetIx,
     contract: u128,
     test: Test,
+    /// Whether only siblings count that have work to take, and for any contract that waits.
+    for_work: bool,
 }
 
-/// Up to when crossings are looked for, and between what and what each budget could have used by then, if that
-/// is known.
-#[derive(Clone, Copy, Debug)]
+/// That a case with such a contract, or a larger one, comes true of nobody up to a moment, as the account above
+/// the siblings stands: it changes whenever one of theirs does.
+#[derive(Clone, Copy, Debug, Default)]
+struct Quiet {
+    version: u64,
+    contract: u128,
+    until: TimeMs,
+}
+
+/// Where crossings are looked for, and up to when.
+#[derive(Debug)]
 struct Search<'a> {
+    parent: BudgetIx,
+    siblings: &'a [BudgetIx],
     limit: TimeMs,
-    ranges: &'a [Range],
+    /// For each sibling the least that it could have used up to the end of [`LOOKAHEAD`], and how high it could
+    /// stand, once that was asked for.
+    views: &'a mut Vec<(u64, Bounds)>,
+    is_filled: bool,
+}
+
+/// What is remembered from one search to the next, and buffers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wakes {
+    /// Per budget the least contract that waits in it.
+    shortest: Vec<Option<u128>>,
+    /// Per budget: for the work that waits, for promises, and for a holder.
+    quiet: Vec<[Quiet; 3]>,
+    views: Vec<(u64, Bounds)>,
 }
 
 /// What is known of the next crossing.
@@ -59,44 +85,136 @@ impl BudgetPolicy {
     /// The next crossing of any waiting contract against any side that has interruptible work.
     pub(super) fn next_crossing(&self, state: &State) -> Crossing {
         let limit = self.known_wakes(state).min(state.now() + LOOKAHEAD);
-        let mut ranges = self.ranges.borrow_mut();
-        ranges.clear();
-        let nodes = || (0..state.tree.len()).map(|at| BudgetIx(at as u32));
-        // While allocations change, nothing is known.
-        if state.ledger.allocation_is_steady(state.now()) {
-            ranges.extend(nodes().map(|node| self.range_by(state, node, limit)));
-        }
-        let search = Search { limit, ranges: &ranges };
+        let mut memory = self.wakes.borrow_mut();
+        let Wakes { shortest, quiet, views } = &mut *memory;
+        self.fill_shortest(state, shortest);
+        quiet.resize(state.tree.len(), Default::default());
         let mut next = Crossing::NEVER;
-        for mine in nodes().skip(1) {
-            let Some(parent) = state.tree.parent(mine) else { continue };
-            let Some(shortest) = self.shortest_below(state, mine) else { continue };
-            // A promise can be made, or moved, when a side comes to be above the holder's.
-            let promises = Self::may_reserve_more(state) || Self::has_holder_below(state, mine);
-            for &theirs in state.tree.children(parent) {
-                let busy = state.ledger.account(theirs).interruptible_gpus > 0;
-                if theirs == mine || !(busy || promises) {
-                    continue;
-                }
-                let pair = Pair { mine, theirs };
-                if busy {
-                    let case = Case { pair, contract: shortest, test: Test::Swap };
-                    let crossing = self.crossing_if_apart(state, case, search, next);
-                    let longer = || self.next_longer(state, case, search, next);
-                    next = next.min(crossing.unwrap_or_else(longer));
-                }
-                if promises {
-                    // Rule 7: a side comes to count for a reservation when its ratio passes the own.
-                    let case = Case { pair, contract: 0, test: Test::Above };
-                    let crossing = self.crossing_if_apart(state, case, search, next);
-                    next = next.min(crossing.unwrap_or(Crossing::NEVER));
+        for parent in (0..state.tree.len()).map(|at| BudgetIx(at as u32)) {
+            let siblings = state.tree.children(parent);
+            let mut search = Search { parent, siblings, limit, views, is_filled: false };
+            for &mine in siblings {
+                let Some(contract) = shortest[mine.at()] else { continue };
+                let quiet = &mut quiet[mine.at()];
+                let waits = Case { mine, contract, test: Test::Swap, for_work: true };
+                let of_work = self.next_of(state, waits, &mut search, &mut quiet[0], next);
+                next = next.min(of_work);
+                // A promise can be made, or moved, when a side comes to be above the holder's (rule 7).
+                if Self::may_reserve_more(state) || Self::has_holder_below(state, mine) {
+                    let above = Case { mine, contract: 0, test: Test::Above, for_work: false };
+                    next = next.min(self.next_of(state, above, &mut search, &mut quiet[1], next));
                 }
             }
         }
         for reservation in &state.reservations {
-            next = self.next_of_holder(state, reservation.holder, search, next);
+            // Or when one that has nothing to take yet comes to count as soon as its protection ends. The
+            // reservation could then be kept on other hosts, and make way.
+            let workload = state.workload(reservation.holder);
+            let spec = &workload.spec;
+            for (pool, _) in state.cluster.asks(spec.gpus, spec.shape, spec.model) {
+                let rate = state.cluster.rate(pool);
+                let contract = contract_units(spec.gpus, rate, workload.protection());
+                for mine in state.tree.path(spec.budget) {
+                    let Some(parent) = state.tree.parent(mine) else { break };
+                    let siblings = state.tree.children(parent);
+                    let mut search = Search { parent, siblings, limit, views, is_filled: false };
+                    let holder = Case { mine, contract, test: Test::Swap, for_work: false };
+                    let quiet = &mut quiet[mine.at()][2];
+                    next = next.min(self.next_of(state, holder, &mut search, quiet, next));
+                }
+            }
         }
         if self.has_limits { next.min(self.next_exhaustion(state)) } else { next }
+    }
+
+    /// The least contract that waits in each budget.
+    fn fill_shortest(&self, state: &State, shortest: &mut Vec<Option<u128>>) {
+        shortest.clear();
+        shortest.resize(state.tree.len(), None);
+        for (queue, &leaf) in self.queues.iter().zip(state.tree.leaves()) {
+            let Some(cost) = queue.least_cost().filter(|_| state.tree.fraction(leaf) > 0) else {
+                continue;
+            };
+            for node in state.tree.path(leaf) {
+                let known = &mut shortest[node.at()];
+                *known = Some(known.map_or(cost, |known| known.min(cost)));
+            }
+        }
+    }
+
+    /// The next crossing of a case against any sibling, if it comes before the one that is `next`.
+    #[inline]
+    fn next_of(
+        &self,
+        state: &State,
+        case: Case,
+        search: &mut Search<'_>,
+        quiet: &mut Quiet,
+        next: Crossing,
+    ) -> Crossing {
+        if !self.forgetful
+            && quiet.version == state.ledger.version(search.parent)
+            && quiet.contract <= case.contract
+            && search.limit <= quiet.until
+        {
+            return Crossing::after(search.limit.min(next.at));
+        }
+        self.look_for(state, case, search, quiet, next)
+    }
+
+    /// The same where it is not known already that all stays quiet.
+    fn look_for(
+        &self,
+        state: &State,
+        case: Case,
+        search: &mut Search<'_>,
+        quiet: &mut Quiet,
+        known: Crossing,
+    ) -> Crossing {
+        let Search { parent, siblings, limit, .. } = *search;
+        let counts = |theirs: BudgetIx| {
+            theirs != case.mine
+                && (!case.for_work || state.ledger.account(theirs).interruptible_gpus > 0)
+        };
+        if !siblings.iter().any(|&theirs| counts(theirs)) {
+            return Crossing::NEVER;
+        }
+        // While allocations change, nothing is known.
+        if state.ledger.allocation_is_steady(state.now()) {
+            let far = state.now() + LOOKAHEAD;
+            if !search.is_filled {
+                search.is_filled = true;
+                let views = siblings.iter().map(|&node| self.range_by(state, node, far));
+                search.views.clear();
+                search.views.extend(views);
+            }
+            let views = || siblings.iter().zip(&*search.views);
+            let mine = views().find(|&(&node, _)| node == case.mine);
+            let least = mine.map_or(Bounds::default(), |(_, view)| {
+                self.bounds_with(case.mine, view.0, case.contract)
+            });
+            let apart = views().filter(|&(&node, _)| counts(node)).all(|(_, &(_, most))| {
+                case.test.by_bounds(state, least, most) == Some(false)
+            });
+            if apart {
+                let version = state.ledger.version(parent);
+                *quiet = Quiet { version, contract: case.contract, until: far };
+                return Crossing::after(limit.min(known.at));
+            }
+        }
+        let mut next = known;
+        for &theirs in siblings.iter().filter(|&&theirs| counts(theirs)) {
+            let crossing = self.crossing_if_apart(state, case, theirs, limit.min(next.at));
+            let longer = || {
+                if case.for_work {
+                    self.next_longer(state, case, theirs, limit.min(next.at))
+                } else {
+                    Crossing::NEVER
+                }
+            };
+            next = next.min(crossing.unwrap_or_else(longer));
+        }
+        next
     }
 
     /// The queues of the funded leaves of a budget that have contracts waiting.
@@ -110,46 +228,12 @@ impl BudgetPolicy {
         queues.filter(|queue| queue.waiting_contracts > 0)
     }
 
-    /// The least contract that waits in a budget.
-    fn shortest_below(&self, state: &State, node: BudgetIx) -> Option<u128> {
-        self.waiting_below(state, node).filter_map(LeafQueue::least_cost).min()
-    }
-
     fn has_holder_below(state: &State, node: BudgetIx) -> bool {
         let places = state.tree.leaves_below(node);
         state.reservations.iter().any(|reservation| {
             let leaf = state.workload(reservation.holder).spec.budget;
             state.tree.leaf_place(leaf).is_some_and(|place| places.contains(&place))
         })
-    }
-
-    /// Rule 7: the next moment at which a side that has nothing to take yet comes to count for a holder as soon
-    /// as its protection ends. Its reservation could then be kept on other hosts, and make way.
-    fn next_of_holder(
-        &self,
-        state: &State,
-        holder: WorkloadIx,
-        search: Search<'_>,
-        mut next: Crossing,
-    ) -> Crossing {
-        let workload = state.workload(holder);
-        let spec = &workload.spec;
-        for (pool, _) in state.cluster.asks(spec.gpus, spec.shape, spec.model) {
-            let rate = state.cluster.rate(pool);
-            let contract = contract_units(spec.gpus, rate, workload.protection());
-            for mine in state.tree.path(spec.budget) {
-                let Some(parent) = state.tree.parent(mine) else { break };
-                for &theirs in state.tree.children(parent) {
-                    if theirs != mine {
-                        let pair = Pair { mine, theirs };
-                        let case = Case { pair, contract, test: Test::Swap };
-                        let crossing = self.crossing_if_apart(state, case, search, next);
-                        next = next.min(crossing.unwrap_or(Crossing::NEVER));
-                    }
-                }
-            }
-        }
-        next
     }
 
     /// Rule 1: the next moment at which a hard limit has no room any more for a contract that waits: what runs
@@ -174,60 +258,58 @@ impl BudgetPolicy {
         next
     }
 
-    /// The crossing of the least contract of a side that is longer than what is allowed now, if it comes before
-    /// the one that is `known`.
+    /// The crossing of the least contract of a side that is longer than what is allowed now.
     fn next_longer(
         &self,
         state: &State,
         case: Case,
-        search: Search<'_>,
-        known: Crossing,
+        theirs: BudgetIx,
+        limit: TimeMs,
     ) -> Crossing {
-        let Case { pair, test, .. } = case;
+        let pair = Pair { mine: case.mine, theirs };
         let allowed = self.longest_allowed(state, pair);
         let longer = self.waiting_below(state, pair.mine).filter_map(|queue| {
             let mut costs = queue.contract_costs.range(allowed..).map(|(&cost, _)| cost);
-            costs.find(|&contract| !self.holds(state, test, pair, contract))
+            costs.find(|&contract| !self.holds(state, case.test, pair, contract))
         });
         let Some(contract) = longer.min() else { return Crossing::NEVER };
         let case = Case { contract, ..case };
-        if self.could_hold(state, case, search) {
-            crossing_within(state, case, search.limit.min(known.at))
+        if self.could_hold(state, case, theirs, limit) {
+            crossing_within(state, case, theirs, limit)
         } else {
-            Crossing::after(search.limit.min(known.at))
+            Crossing::after(limit)
         }
     }
 
-    /// The crossing of what is not allowed now, if it comes before the one that is `known`; that there is none up to
-    /// the limit where it may come later, so that it is looked for again then; never where nothing moves the pair
-    /// any more. None if it is allowed.
-    #[inline]
+    /// The crossing of what is not allowed now up to `limit`; that there is none up to it where it may come later,
+    /// so that it is looked for again then; never where nothing moves the pair any more. None if it is allowed.
     fn crossing_if_apart(
         &self,
         state: &State,
         case: Case,
-        search: Search<'_>,
-        known: Crossing,
+        theirs: BudgetIx,
+        limit: TimeMs,
     ) -> Option<Crossing> {
+        let pair = Pair { mine: case.mine, theirs };
         // What could not even be allowed later is not allowed now.
-        if !self.could_hold(state, case, search) {
-            Some(Crossing::after(search.limit.min(known.at)))
-        } else if self.holds(state, case.test, case.pair, case.contract) {
+        if !self.could_hold(state, case, theirs, limit) {
+            Some(Crossing::after(limit))
+        } else if self.holds(state, case.test, pair, case.contract) {
             None
         } else {
-            Some(crossing_within(state, case, search.limit.min(known.at)))
+            Some(crossing_within(state, case, theirs, limit))
         }
     }
 
     /// Whether a case could come true before the limit, for all that is known.
-    #[inline]
-    fn could_hold(&self, state: &State, case: Case, search: Search<'_>) -> bool {
-        let Case { pair: Pair { mine, theirs }, contract, test } = case;
-        if search.ranges.is_empty() {
+    fn could_hold(&self, state: &State, case: Case, theirs: BudgetIx, limit: TimeMs) -> bool {
+        if !state.ledger.allocation_is_steady(state.now()) {
             return true;
         }
-        let ranges = search.ranges;
-        ranges[mine.at()].could_hold(state, test, contract, &ranges[theirs.at()])
+        let (least, _) = self.range_by(state, case.mine, limit);
+        let (_, most) = self.range_by(state, theirs, limit);
+        let least = self.bounds_with(case.mine, least, case.contract);
+        case.test.by_bounds(state, least, most).unwrap_or(true)
     }
 
     /// A contract that is allowed for certain, close to the longest one: from
@@ -256,8 +338,16 @@ impl BudgetPolicy {
     }
 }
 
+/// A case against one sibling.
+#[derive(Clone, Copy, Debug)]
+struct Against {
+    case: Case,
+    theirs: BudgetIx,
+}
+
 /// The crossing of a pair up to `limit`, where it could come before.
-fn crossing_within(state: &State, case: Case, limit: TimeMs) -> Crossing {
+fn crossing_within(state: &State, case: Case, theirs: BudgetIx, limit: TimeMs) -> Crossing {
+    let case = Against { case, theirs };
     if is_still(state, case) {
         return Crossing::NEVER;
     }
@@ -265,23 +355,23 @@ fn crossing_within(state: &State, case: Case, limit: TimeMs) -> Crossing {
     found.map_or(Crossing::after(limit), Crossing::found)
 }
 
-fn is_allowed(state: &State, case: Case, at: TimeMs) -> bool {
+fn is_allowed(state: &State, case: Against, at: TimeMs) -> bool {
     may_be_allowed(state, case, at, at)
 }
 
 /// Whether the pair could be allowed anywhere in `[from, to]`, seen generously: for a single moment,
 /// whether it is.
-fn may_be_allowed(state: &State, case: Case, from: TimeMs, to: TimeMs) -> bool {
-    let Case { pair, contract, test } = case;
-    let mine = state.ledger.ratio_at_least(pair.mine, contract, from, to);
-    test.holds(state, mine, state.ledger.ratio_at_most(pair.theirs, from, to))
+fn may_be_allowed(state: &State, case: Against, from: TimeMs, to: TimeMs) -> bool {
+    let Against { case: Case { mine, contract, test, .. }, theirs } = case;
+    let mine = state.ledger.ratio_at_least(mine, contract, from, to);
+    test.holds(state, mine, state.ledger.ratio_at_most(theirs, from, to))
 }
 
 /// The first moment in `(from, to]` at which the pair is allowed, knowing that it is not at `from`.
 ///
 /// Intervals in which it cannot be are passed over whole; others are halved, the earlier half first, down
 /// to those in which both ratios are straight lines.
-fn first_crossing(state: &State, case: Case, from: TimeMs, to: TimeMs) -> Option<TimeMs> {
+fn first_crossing(state: &State, case: Against, from: TimeMs, to: TimeMs) -> Option<TimeMs> {
     if !may_be_allowed(state, case, from, to) {
         return None;
     }
@@ -297,8 +387,8 @@ fn first_crossing(state: &State, case: Case, from: TimeMs, to: TimeMs) -> Option
 
 /// Whether the ratios of a pair are straight lines in `[from, to]`, so that its ends tell all: nothing that
 /// leaves the lookback bends what is used, and what is allocated stays as it is.
-fn is_straight(state: &State, case: Case, from: TimeMs, to: TimeMs) -> bool {
-    [case.pair.mine, case.pair.theirs].iter().all(|&node| {
+fn is_straight(state: &State, case: Against, from: TimeMs, to: TimeMs) -> bool {
+    [case.case.mine, case.theirs].iter().all(|&node| {
         let account = state.ledger.account(node);
         let bends = |at: Option<TimeMs>| at.is_some_and(|at| at < to);
         let allocation = &account.allocation;
@@ -315,9 +405,9 @@ const LOOKAHEAD: SpanMs = SpanMs::hours(1);
 
 /// Whether nothing moves the ratios of a pair any more: as much leaves the lookback as enters it, and no
 /// breakpoint is left in it.
-fn is_still(state: &State, case: Case) -> bool {
+fn is_still(state: &State, case: Against) -> bool {
     let now = state.now();
-    [case.pair.mine, case.pair.theirs].iter().all(|&node| {
+    [case.case.mine, case.theirs].iter().all(|&node| {
         let account = state.ledger.account(node);
         let protected = state.ledger.protected_units(node);
         protected == 0
@@ -328,7 +418,7 @@ fn is_still(state: &State, case: Case) -> bool {
 }
 
 /// The first allowed moment in `(from, to]`, where `from` is not allowed and `to` is.
-fn bisect(state: &State, case: Case, from: TimeMs, to: TimeMs) -> TimeMs {
+fn bisect(state: &State, case: Against, from: TimeMs, to: TimeMs) -> TimeMs {
     let (mut low, mut high) = (from.0, to.0);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
