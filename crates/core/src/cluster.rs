@@ -65,6 +65,9 @@ pub struct Host {
     pub unallocated: u32,
     /// Who runs here, with how many GPUs.
     pub runs: Vec<(WorkloadIx, u32)>,
+    /// Changes whenever the host does: what follows from it alone may be remembered by this.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub version: u64,
 }
 
 impl Host {
@@ -282,6 +285,7 @@ impl Cluster {
                 starting: 0,
                 unallocated: 0,
                 runs: Vec::new(),
+                version: 0,
             });
         }
         for pool in &mut pools {
@@ -390,6 +394,7 @@ impl Cluster {
         let facts = &mut self.hosts[host.at()];
         let (idle_before, soft_before, soon_before) = levels(facts);
         change(facts);
+        facts.version = self.version;
         let (idle, soft, soon) = levels(facts);
         let pool = &mut self.pools[facts.pool];
         pool.idle_soon = pool.idle_soon + soon - soon_before;

@@ -10,6 +10,7 @@
 //! What follows from the facts of a moment is remembered as long as these stand. Otherwise a submission
 //! costs a comparison. This memory changes no result, and tests play whole runs with and without it.
 
+mod dues;
 mod memory;
 mod order;
 mod preempt;
@@ -76,6 +77,7 @@ pub struct BudgetPolicy {
     has_limits: bool,
     soft: soft::SoftHosts,
     movable: RefCell<Movable>,
+    dues: RefCell<dues::Dues>,
     /// Whether it was asked just now whether a reservation could make way.
     asks_way: Cell<bool>,
     /// Leaves whose requests may be blocked only because one could not.
@@ -156,6 +158,7 @@ impl BudgetPolicy {
                 .any(|at| state.tree.node(BudgetIx(at as u32)).limit_units.is_some()),
             soft: soft::SoftHosts::default(),
             movable: RefCell::default(),
+            dues: RefCell::default(),
             asks_way: Cell::new(false),
             asked_way: vec![false; leaves],
             interruptible: reach::Interruptible::of(state),

@@ -1,7 +1,6 @@
 //! Rule 7: a reservation is a promise. Hosts, and the moment T by which they hold nothing that the
 //! holder may not take.
 
-use super::ratios::{Pair, Test};
 use super::{BudgetPolicy, Kind};
 use crate::cluster::{Ask, HostState, Placement};
 use crate::policy::{Decision, Reservation};
@@ -11,14 +10,11 @@ use crate::workload::{Status, Workload};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// For each leaf from when on a holder may count its work whose protection has ended; none for never.
-type Countable = Vec<Option<TimeMs>>;
-
 /// A holder that has waited long before its reservation still leaves this part of `reservation_age` to the
 /// ends of other work, and to swaps that rule 6 allows, before it counts sides that are above its own by
 /// however little. Taking at once lost 4.2 % of the occupied GPU-time on the lab, all of `reservation_age`
 /// 2.3 % but kept 1.3 % of the GPUs waiting; a quarter 2.5 % and 0.5 %; a third lies between (docs/benchmarks.md).
-const SETTLING_PART: u64 = 3;
+pub(super) const SETTLING_PART: u64 = 3;
 
 impl BudgetPolicy {
     /// Reservations that are due are taken; those on hosts that fail or drain, or at whose rate a limit has no
@@ -123,76 +119,8 @@ impl BudgetPolicy {
         answer
     }
 
-    /// Whether there are hosts (but for `without`) that are the holder's own by a moment.
-    fn could_be_by(
-        &self,
-        state: &State,
-        reservation: &Reservation,
-        by: TimeMs,
-        without: Option<HostIx>,
-    ) -> bool {
-        let holder = reservation.holder;
-        let spec = &state.workload(holder).spec;
-        let by = by.min(Self::latest(state));
-        let asks = state.cluster.asks(spec.gpus, spec.shape, spec.model);
-        asks.filter(|&(pool, _)| Self::has_room(state, holder, pool)).any(|(pool, ask)| {
-            let countable = self.countable(state, holder, state.cluster.rate(pool));
-            let kind = Self::kind(state, holder, ask);
-            let (mut whole, mut partly) = (0, false);
-            let hosts = state.cluster.pools()[pool].hosts.iter().copied();
-            for host in hosts.filter(|&host| Some(host) != without) {
-                if !self.may_reserve(state, host, holder, kind) {
-                    continue;
-                }
-                if !Self::may_give(state, holder, host, &countable, by, ask.smallest_part()) {
-                    continue;
-                }
-                let mut gpus = 0;
-                Self::frees(state, holder, host, &countable, |at, freed| {
-                    gpus += if at <= by { freed } else { 0 };
-                });
-                if ask.is_single() {
-                    if gpus >= ask.single_gpus() {
-                        return true;
-                    }
-                } else if gpus >= ask.gpus_per_host {
-                    whole += 1;
-                } else if gpus >= ask.rest {
-                    partly = true;
-                }
-                let enough = whole > ask.hosts || (whole == ask.hosts && (ask.rest == 0 || partly));
-                if enough && !ask.is_single() {
-                    return true;
-                }
-            }
-            false
-        })
-    }
-
-    /// Whether a host keeps few enough GPUs from the holder beyond a moment that `gpus` could be its own by then.
-    /// Most hosts do not, which their first runs tell.
-    fn may_give(
-        state: &State,
-        holder: WorkloadIx,
-        host: HostIx,
-        countable: &[Option<TimeMs>],
-        by: TimeMs,
-        gpus: u32,
-    ) -> bool {
-        let facts = state.cluster.host(host);
-        let mut left = facts.spec.gpus;
-        left >= gpus
-            && facts.runs.iter().all(|&(other, its_gpus)| {
-                let workload = state.workload(other);
-                let is_kept = workload.status != Status::Preempting
-                    && Self::free_at(state, holder, workload, countable).is_none_or(|at| at > by);
-                left -= if is_kept { its_gpus } else { 0 };
-                left >= gpus
-            })
-    }
-
     /// A moment further away is no promise that keeps the bound of rule 7.
-    fn latest(state: &State) -> TimeMs {
+    pub(super) fn latest(state: &State) -> TimeMs {
         state.now() + state.settings.horizon.max(state.settings.reservation_age)
     }
 
@@ -276,7 +204,8 @@ impl BudgetPolicy {
         ask: Ask,
         without: &Placement,
     ) -> Outlook {
-        let countable = self.countable(state, holder, state.cluster.rate(pool));
+        let mut countable = Vec::new();
+        self.fill_countable(state, holder, state.cluster.rate(pool), &mut countable);
         let kind = Self::kind(state, holder, ask);
         let latest = Self::latest(state);
         let mut outlook = Outlook::default();
@@ -313,7 +242,7 @@ impl BudgetPolicy {
 
     /// Whether a host may be named in a reservation for `holder`: it is up, nobody else's, and not one
     /// of the debug hosts unless the holder may use those.
-    fn may_reserve(&self, state: &State, host: HostIx, holder: WorkloadIx, kind: Kind) -> bool {
+    pub(super) fn may_reserve(&self, state: &State, host: HostIx, holder: WorkloadIx, kind: Kind) -> bool {
         let others = self.reserved[host.at()]
             .checked_sub(1)
             .is_some_and(|index| state.reservations[index as usize].holder != holder);
@@ -322,39 +251,8 @@ impl BudgetPolicy {
             && (kind == Kind::Debug || !Self::is_debug_host(state, host))
     }
 
-    /// For each leaf from when on its work counts once its protection has ended: at once where rule 6 allows
-    /// the swap now, later where its side is above the holder's, else never.
-    fn countable(&self, state: &State, holder: WorkloadIx, rate: u64) -> Countable {
-        let workload = state.workload(holder);
-        let leaf = workload.spec.budget;
-        let contract = super::contract_units(workload.spec.gpus, rate, workload.protection());
-        let made = Self::reservation_index(state, holder)
-            .map_or(state.now(), |at| state.reservations[at].made);
-        let age = state.settings.reservation_age;
-        let settled = made + SpanMs(age.0 / SETTLING_PART);
-        let aged = (workload.queued_since + age).max(settled);
-        let mut sides = Vec::new();
-        self.sides(state, leaf, contract, false, &mut sides);
-        let mut countable: Countable = sides.iter().map(|side| side.map(|_| TimeMs(0))).collect();
-        for mine in state.tree.path(leaf) {
-            let Some(parent) = state.tree.parent(mine) else { break };
-            for &theirs in state.tree.children(parent) {
-                let below = state.tree.leaves_below(theirs);
-                // A side is allowed as a whole or not at all.
-                let is_allowed = countable[below.start].is_some();
-                if theirs != mine
-                    && !is_allowed
-                    && self.holds(state, Test::Above, Pair { mine, theirs }, 0)
-                {
-                    countable[below].fill(Some(aged));
-                }
-            }
-        }
-        countable
-    }
-
     /// When how many GPUs of a host are the holder's to take; GPUs that never are, are left out.
-    fn frees(
+    pub(super) fn frees(
         state: &State,
         holder: WorkloadIx,
         host: HostIx,
@@ -430,7 +328,7 @@ impl BudgetPolicy {
 }
 
 /// When a host whose GPUs come free like `frees` (in order of time) can give `gpus`.
-fn time_for(frees: &[(TimeMs, u32)], gpus: u32) -> Option<TimeMs> {
+pub(super) fn time_for(frees: &[(TimeMs, u32)], gpus: u32) -> Option<TimeMs> {
     let mut sum = 0;
     for &(at, freed) in frees {
         sum += freed;
