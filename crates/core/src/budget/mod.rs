@@ -64,6 +64,8 @@ pub struct BudgetPolicy {
     /// Requests that back off from unallocated starts, by when that ends. Those that ask for a contract are in
     /// their queue all the same: an allocated start is open to them.
     backing_off: BTreeSet<(TimeMs, WorkloadIx)>,
+    /// Whether nothing was left to decide when that was asked last, and nothing has changed.
+    rests: bool,
     /// The moment for which it is known what is blocked.
     known_at: TimeMs,
     /// The next ratio crossing, when known.
@@ -149,6 +151,7 @@ impl BudgetPolicy {
             reserved: vec![0; state.cluster.hosts().len()],
             reserved_version: 0,
             backing_off: BTreeSet::new(),
+            rests: false,
             known_at: TimeMs(0),
             crossing: None,
             ratios: vec![ratios::Known::default(); state.tree.len()],
@@ -403,6 +406,7 @@ impl BudgetPolicy {
     /// was never asked for, nothing is known any more.
     fn pass_time(&mut self, now: TimeMs) {
         if now > self.known_at {
+            self.rests = false;
             match self.crossing {
                 Some(crossing) if now < crossing.at => {}
                 // It was looked for up to now, and there is none: it is only looked for again.
@@ -436,6 +440,7 @@ impl Policy for BudgetPolicy {
 
     fn observe(&mut self, state: &State, notice: &Notice) {
         self.pass_time(state.now());
+        self.rests = false;
         match *notice {
             Notice::Submitted(workload) => self.enqueue(state, workload),
             Notice::Requeued(workload) => {
@@ -516,15 +521,16 @@ impl Policy for BudgetPolicy {
             self.end_epoch();
         }
         self.pass_time(state.now());
+        if self.rests && !self.forgetful {
+            return None;
+        }
         self.catch_up(state);
         self.refresh_soft(state);
-        if let Some(decision) = self.decide_reservations(state) {
-            return Some(decision);
-        }
-        if let Some(decision) = self.decide_allocated(state) {
-            return Some(decision);
-        }
-        self.decide_unallocated(state)
+        let decision = self.decide_reservations(state);
+        let decision = decision.or_else(|| self.decide_allocated(state));
+        let decision = decision.or_else(|| self.decide_unallocated(state));
+        self.rests = decision.is_none();
+        decision
     }
 
     fn next_wake(&mut self, state: &State) -> TimeMs {

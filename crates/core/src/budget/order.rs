@@ -9,7 +9,7 @@ use super::{BudgetPolicy, is_limited, least_rate};
 use crate::state::State;
 use crate::tree::FRACTION_ONE;
 use crate::units::{BudgetIx, SpanMs, WorkloadIx};
-use crate::wide::Ratio;
+use crate::workload::Workload;
 use core::cmp::Ordering;
 
 impl BudgetPolicy {
@@ -31,7 +31,7 @@ impl BudgetPolicy {
             state.tree.fraction(node) > 0
                 && state.tree.leaves_below(node).any(|place| self.open[place])
         };
-        let leaf = descend(state, is_open, |node| self.ratio(state, node))?;
+        let leaf = descend(state, is_open, |a, b| self.compare(state, a, b))?;
         state.tree.leaf_place(leaf)
     }
 
@@ -42,13 +42,11 @@ impl BudgetPolicy {
         let limited = is_limited(state, budget);
         let has_sides = self.leaf_has_sides(state, budget);
         loop {
-            let lists = self.queues[leaf].lists.iter();
-            let (at, entry) = lists
-                .enumerate()
-                .filter_map(|(at, list)| {
-                    self.first_of(state, leaf, list, has_sides).map(|entry| (at, entry))
-                })
-                .min_by_key(|(_, entry)| entry.order)?;
+            let lists = self.queues[leaf].contract_lists();
+            let firsts = lists.filter_map(|(at, list)| {
+                self.first_of(state, leaf, list, has_sides).map(|entry| (at, entry))
+            });
+            let (at, entry) = firsts.min_by_key(|(_, entry)| entry.order)?;
             // Rule 1: without room for its whole contract it is unallocated this time.
             let list = &mut self.queues[leaf].lists[at];
             if limited && !state.would_be_allocated(entry.workload, least_rate(state, list.key)) {
@@ -72,19 +70,24 @@ impl BudgetPolicy {
             let untried = |entry: &Entry| !self.tried_holders.contains(&entry.workload);
             return list.contracts.iter().filter(untried).find(|entry| entry.contract < bound);
         }
+        if list.contracts.shortest() >= bound {
+            return None;
+        }
         let first = list.contracts.first_shorter(bound)?;
         // While a reservation is to be had, the first that cannot be placed must be known.
         if Self::may_reserve_more(state) || self.forgetful {
             return Some(first);
         }
         let budget = state.tree.leaves()[leaf];
-        let rank = state.workload(first.workload).spec.rank;
-        let longest = if has_sides || state.has_lower_rank(budget, rank) {
+        let longest = if has_sides || state.has_lower_rank(budget, first.rank()) {
             self.longest_in_reach(state, budget, &list.asks)
         } else if Self::has_holder(state, budget, list.key) {
             return Some(first);
         } else {
             // It can have nothing but idle and unallocated GPUs, and so can all after it.
+            if list.contracts.shortest() > self.most_on_soft(&list.asks) {
+                return None;
+            }
             self.longest_on_soft(state, &list.asks, first.contract)
         };
         if first.contract <= longest {
@@ -99,27 +102,46 @@ impl BudgetPolicy {
         if Self::may_reserve_more(state) || self.forgetful {
             return true;
         }
-        let budget = state.tree.leaves()[leaf];
-        let lowest = state.lowest_rank(budget).map_or(i64::MAX, i64::from);
-        let mut has_sides = None;
-        self.queues[leaf].lists.iter().any(|list| {
+        let mark = self.marks[leaf];
+        let queue = &self.queues[leaf];
+        let unblocked = || {
+            let lists = queue.contract_lists().map(|(_, list)| list);
+            lists.filter(|list| list.contracts.shortest() < list.blocked_from(mark))
+        };
+        let mut is_blocked = true;
+        for list in unblocked() {
             let shortest = list.contracts.shortest();
-            if shortest >= list.blocked_from(self.marks[leaf]) {
-                return false;
+            if shortest <= self.most_on_soft(&list.asks)
+                && shortest <= self.longest_on_soft(state, &list.asks, shortest)
+            {
+                return true;
             }
-            list.contracts.first().is_some_and(|first| -first.order.0 > lowest)
-                || Self::has_holder(state, budget, list.key)
-                || *has_sides.get_or_insert_with(|| self.leaf_has_sides(state, budget))
-                || shortest <= self.longest_on_soft(state, &list.asks, shortest)
-        })
+            is_blocked = false;
+        }
+        if is_blocked {
+            return false;
+        }
+        let budget = state.tree.leaves()[leaf];
+        let lowest = state.lowest_rank(budget);
+        let outranks = |list: &AskList| {
+            let first = list.contracts.first();
+            first.is_some_and(|first| lowest.is_some_and(|lowest| first.rank() > lowest))
+        };
+        let holds = Self::holders(state, budget).next().is_some();
+        unblocked().any(|list| {
+            outranks(list) || (holds && Self::has_holder(state, budget, list.key))
+        }) || self.leaf_has_sides(state, budget)
+    }
+
+    /// The requests of a leaf that hold reservations.
+    fn holders(state: &State, leaf: BudgetIx) -> impl Iterator<Item = &Workload> {
+        let holders = state.reservations.iter().map(|reservation| state.workload(reservation.holder));
+        holders.filter(move |holder| holder.spec.budget == leaf)
     }
 
     /// Whether a request of this list holds a reservation: its hosts are open to it alone.
     fn has_holder(state: &State, leaf: BudgetIx, key: AskKey) -> bool {
-        state.reservations.iter().any(|reservation| {
-            let spec = &state.workload(reservation.holder).spec;
-            spec.budget == leaf && spec.gpus == key.gpus
-        })
+        Self::holders(state, leaf).any(|holder| holder.spec.gpus == key.gpus)
     }
 
     /// Remembers that a request cannot be placed: neither can any of its leaf that asks for as many
@@ -158,8 +180,8 @@ impl BudgetPolicy {
                 .any(|place| self.may_be_unallocated(state, place) && head(place).is_some())
         };
         let now = state.now();
-        let leaf =
-            descend(state, waits, |node| state.ledger.unallocated_ratio(&state.tree, node, now))?;
+        let ratio = |node| state.ledger.unallocated_ratio(&state.tree, node, now);
+        let leaf = descend(state, waits, |a, b| ratio(a).compare(ratio(b)))?;
         head(state.tree.leaf_place(leaf)?).map(|entry| entry.workload)
     }
 
@@ -214,24 +236,22 @@ impl BudgetPolicy {
 fn descend(
     state: &State,
     may: impl Fn(BudgetIx) -> bool,
-    ratio: impl Fn(BudgetIx) -> Ratio,
+    compare: impl Fn(BudgetIx, BudgetIx) -> Ordering,
 ) -> Option<BudgetIx> {
     let mut node = BudgetIx(0);
     if !may(node) {
         return None;
     }
     while !state.tree.children(node).is_empty() {
-        let mut best: Option<(BudgetIx, Ratio)> = None;
+        let mut best: Option<BudgetIx> = None;
         for &child in state.tree.children(node) {
-            if !may(child) {
-                continue;
-            }
-            let candidate = (child, ratio(child));
-            if best.is_none_or(|best| before(state, candidate, best) == Ordering::Less) {
-                best = Some(candidate);
+            if may(child)
+                && best.is_none_or(|best| before(state, child, best, &compare) == Ordering::Less)
+            {
+                best = Some(child);
             }
         }
-        node = best?.0;
+        node = best?;
     }
     debug_assert!(state.tree.fraction(BudgetIx(0)) <= FRACTION_ONE);
     Some(node)
@@ -239,11 +259,16 @@ fn descend(
 
 /// Least ratio first; ties: larger share, then name (the order of the indices). A fraction of zero comes
 /// last.
-fn before(state: &State, a: (BudgetIx, Ratio), b: (BudgetIx, Ratio)) -> Ordering {
+fn before(
+    state: &State,
+    a: BudgetIx,
+    b: BudgetIx,
+    compare: &impl Fn(BudgetIx, BudgetIx) -> Ordering,
+) -> Ordering {
     let unfunded = |node: BudgetIx| state.tree.fraction(node) == 0;
     let share = |node: BudgetIx| state.tree.node(node).share_micro;
-    (unfunded(a.0).cmp(&unfunded(b.0)))
-        .then_with(|| a.1.compare(b.1))
-        .then_with(|| share(b.0).cmp(&share(a.0)))
-        .then_with(|| a.0.cmp(&b.0))
+    (unfunded(a).cmp(&unfunded(b)))
+        .then_with(|| compare(a, b))
+        .then_with(|| share(b).cmp(&share(a)))
+        .then_with(|| a.cmp(&b))
 }

@@ -32,6 +32,12 @@ pub(super) struct Entry {
     pub(super) workload: WorkloadIx,
 }
 
+impl Entry {
+    pub(super) fn rank(&self) -> i32 {
+        i32::try_from(-self.order.0).expect("the order is that of a rank")
+    }
+}
+
 /// Few enough to insert by moving, many enough that ten thousand requests are a short list of chunks.
 const CHUNK_ENTRIES_MAX: usize = 64;
 
@@ -170,6 +176,8 @@ impl AskList {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeafQueue {
     pub(super) lists: Vec<AskList>,
+    /// The places of those in which contracts wait.
+    with_contracts: Vec<u32>,
     /// Contracts waiting, by what they would commit in units, once for each rate at which they could: which
     /// crossings and which hard limits matter (rules 1 and 6).
     pub(super) contract_costs: BTreeMap<u128, u32>,
@@ -206,6 +214,17 @@ impl LeafQueue {
         firsts.map(|entry| -entry.order.0).any(|waiting| waiting > i64::from(rank))
     }
 
+    fn note_lists(&mut self) {
+        self.with_contracts.clear();
+        let waits = |&at: &u32| !self.lists[at as usize].contracts.is_empty();
+        self.with_contracts.extend((0..self.lists.len() as u32).filter(waits));
+    }
+
+    /// The lists in which contracts wait, each with its place.
+    pub(super) fn contract_lists(&self) -> impl Iterator<Item = (usize, &AskList)> + '_ {
+        self.with_contracts.iter().map(|&at| (at as usize, &self.lists[at as usize]))
+    }
+
     /// A request starts to wait. Says whether it could be placed for all that is known under `mark`.
     pub(super) fn insert(&mut self, state: &State, workload: WorkloadIx, mark: u64) -> bool {
         let (key, entry) = entry_of(state, workload);
@@ -215,8 +234,12 @@ impl LeafQueue {
             self.waiting_free += 1;
             return false;
         }
+        let is_first = list.contracts.is_empty();
         list.contracts.insert(entry);
         let mut open = entry.contract < list.blocked_from(mark);
+        if is_first {
+            self.note_lists();
+        }
         let spec = &state.workload(workload).spec;
         if !open
             && (super::BudgetPolicy::may_reserve_more(state)
@@ -243,6 +266,9 @@ impl LeafQueue {
             return;
         }
         list.contracts.remove(entry.order);
+        if list.contracts.is_empty() {
+            self.note_lists();
+        }
         self.waiting_contracts -= 1;
         if self.waiting_contracts == 0 {
             // Nobody is looked at in an empty queue when GPUs come free: what was known does not stay true.

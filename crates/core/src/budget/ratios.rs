@@ -176,6 +176,18 @@ impl BudgetPolicy {
         self.read(state, node).ratio_with(contract)
     }
 
+    /// Orders two budgets by their ratios.
+    pub(super) fn compare(&self, state: &State, a: BudgetIx, b: BudgetIx) -> Ordering {
+        let (of_a, of_b) = (self.read(state, a), self.read(state, b));
+        if of_a.bounds.get().high < of_b.bounds.get().low {
+            Ordering::Less
+        } else if of_b.bounds.get().high < of_a.bounds.get().low {
+            Ordering::Greater
+        } else {
+            of_a.ratio_with(0).compare(of_b.ratio_with(0))
+        }
+    }
+
     /// Whether a test holds now, were `contract` units more committed to mine.
     pub(super) fn holds(&self, state: &State, test: Test, pair: Pair, contract: u128) -> bool {
         let (mine, theirs) = (self.read(state, pair.mine), self.read(state, pair.theirs));

@@ -28,10 +28,14 @@ struct SoftPool {
     debug_free: u32,
     /// The most that any debug host has that is reserved.
     debug_reserved: u32,
+    /// By GPUs: the longest contract on a single host that is not reserved, and the longest on one that is,
+    /// if it took any.
+    single: Vec<(SpanMs, SpanMs)>,
 }
 
 impl SoftPool {
     /// The longest contract that has room, if reserved hosts take contracts up to `on_reserved`; zero for none.
+    #[inline]
     fn longest(&self, ask: Ask, on_reserved: SpanMs) -> SpanMs {
         if !ask.is_single() {
             let gpus = ask.gpus_per_host as usize;
@@ -43,15 +47,21 @@ impl SoftPool {
                 SpanMs::ZERO
             };
         }
-        let gpus = ask.single_gpus();
-        if self.free[gpus as usize] > 0 {
-            return SpanMs(u64::MAX);
-        }
-        let by = |has: bool, longest: SpanMs| if has { longest } else { SpanMs::ZERO };
-        let debug = Settings::DEBUG_RUNTIME_MAX;
-        by(self.debug_free >= gpus, debug)
-            .max(by(self.reserved[gpus as usize] > 0, on_reserved))
-            .max(by(self.debug_reserved >= gpus, on_reserved.min(debug)))
+        let (free, reserved) = self.single[ask.single_gpus() as usize];
+        free.max(on_reserved.min(reserved))
+    }
+
+    fn fill_single(&mut self) {
+        let debug = |most: u32, gpus: u32| {
+            if most >= gpus { Settings::DEBUG_RUNTIME_MAX } else { SpanMs::ZERO }
+        };
+        let (debug_free, debug_reserved) = (self.debug_free, self.debug_reserved);
+        let by = |hosts: u32, debug: SpanMs| if hosts > 0 { SpanMs(u64::MAX) } else { debug };
+        let counts = self.free.iter().zip(&self.reserved).zip(0u32..);
+        self.single.clear();
+        self.single.extend(counts.map(|((&free, &reserved), gpus)| {
+            (by(free, debug(debug_free, gpus)), by(reserved, debug(debug_reserved, gpus)))
+        }));
     }
 }
 
@@ -92,6 +102,7 @@ impl SoftHosts {
                     counts[gpus - 1] += counts[gpus];
                 }
             }
+            soft.fill_single();
         }
     }
 }
@@ -108,7 +119,7 @@ impl BudgetPolicy {
         contract: SpanMs,
     ) -> SpanMs {
         let stay = self.longest_if_reserved_take(asks, self.longest_on_reserved(state));
-        if contract <= stay || self.longest_if_reserved_take(asks, SpanMs(u64::MAX)) == stay {
+        if contract <= stay || self.most_on_soft(asks) == stay {
             return stay;
         }
         let on_reserved = if (0..state.reservations.len()).any(|at| self.is_movable(state, at)) {
@@ -119,6 +130,13 @@ impl BudgetPolicy {
         self.longest_if_reserved_take(asks, on_reserved)
     }
 
+    /// The same if all reservations made way: it takes no more than a look at a table.
+    #[inline]
+    pub(super) fn most_on_soft(&self, asks: &[(usize, Ask)]) -> SpanMs {
+        self.longest_if_reserved_take(asks, SpanMs(u64::MAX))
+    }
+
+    #[inline]
     fn longest_if_reserved_take(&self, asks: &[(usize, Ask)], on_reserved: SpanMs) -> SpanMs {
         let each = asks.iter().map(|&(pool, ask)| self.soft.pools[pool].longest(ask, on_reserved));
         each.max().unwrap_or(SpanMs::ZERO)
