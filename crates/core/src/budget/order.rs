@@ -42,11 +42,15 @@ impl BudgetPolicy {
         let limited = is_limited(state, budget);
         let has_sides = self.leaf_has_sides(state, budget);
         loop {
-            let lists = self.queues[leaf].contract_lists();
-            let firsts = lists.filter_map(|(at, list)| {
-                self.first_of(state, leaf, list, has_sides).map(|entry| (at, entry))
-            });
-            let (at, entry) = firsts.min_by_key(|(_, entry)| entry.order)?;
+            let mut next: Option<(usize, Entry)> = None;
+            for place in 0..self.queues[leaf].contract_lists().len() {
+                let at = self.queues[leaf].contract_lists()[place] as usize;
+                let Some(first) = self.first_of(state, leaf, at, has_sides) else { continue };
+                if next.is_none_or(|(_, next)| first.order < next.order) {
+                    next = Some((at, first));
+                }
+            }
+            let (at, entry) = next?;
             // Rule 1: without room for its whole contract it is unallocated this time.
             let list = &mut self.queues[leaf].lists[at];
             if limited && !state.would_be_allocated(entry.workload, least_rate(state, list.key)) {
@@ -57,21 +61,23 @@ impl BudgetPolicy {
         }
     }
 
-    /// The first request of a list that is not known to be blocked.
+    /// The first request of a list that is not known to be blocked. What is too long for all that it could have
+    /// is blocked from now on.
     fn first_of(
-        &self,
+        &mut self,
         state: &State,
         leaf: usize,
-        list: &AskList,
+        at: usize,
         has_sides: bool,
     ) -> Option<Entry> {
+        let list = &self.queues[leaf].lists[at];
         let bound = list.blocked_from(self.marks[leaf]);
+        if list.contracts.shortest() >= bound {
+            return None;
+        }
         if !self.tried_holders.is_empty() {
             let untried = |entry: &Entry| !self.tried_holders.contains(&entry.workload);
             return list.contracts.iter().filter(untried).find(|entry| entry.contract < bound);
-        }
-        if list.contracts.shortest() >= bound {
-            return None;
         }
         let first = list.contracts.first_shorter(bound)?;
         // While a reservation is to be had, the first that cannot be placed must be known.
@@ -85,27 +91,28 @@ impl BudgetPolicy {
             return Some(first);
         } else {
             // It can have nothing but idle and unallocated GPUs, and so can all after it.
-            if list.contracts.shortest() > self.most_on_soft(&list.asks) {
-                return None;
-            }
             self.longest_on_soft(state, &list.asks, first.contract)
         };
         if first.contract <= longest {
             return Some(first);
         }
-        list.contracts.first_shorter(SpanMs(longest.0.saturating_add(1)).min(bound))
+        let list = &mut self.queues[leaf].lists[at];
+        // Shorter ones than any that wait may have more: no crossing was looked for on their behalf.
+        let longer = SpanMs(longest.0.saturating_add(1)).max(list.contracts.shortest());
+        list.block(longer, self.marks[leaf]);
+        list.contracts.first_shorter(list.blocked_from(self.marks[leaf]))
     }
 
     /// Whether a leaf may have something to place, told from what no search is needed for. Most leaves that are
     /// opened by a change have not, and are closed again by this.
-    pub(super) fn may_have_next(&self, state: &State, leaf: usize) -> bool {
+    pub(super) fn may_have_next(&mut self, state: &State, leaf: usize) -> bool {
         if Self::may_reserve_more(state) || self.forgetful {
             return true;
         }
         let mark = self.marks[leaf];
         let queue = &self.queues[leaf];
         let unblocked = || {
-            let lists = queue.contract_lists().map(|(_, list)| list);
+            let lists = queue.contract_lists().iter().map(|&at| &queue.lists[at as usize]);
             lists.filter(|list| list.contracts.shortest() < list.blocked_from(mark))
         };
         let mut is_blocked = true;
@@ -128,9 +135,13 @@ impl BudgetPolicy {
             first.is_some_and(|first| lowest.is_some_and(|lowest| first.rank() > lowest))
         };
         let holds = Self::holders(state, budget).next().is_some();
-        unblocked().any(|list| {
+        let may_have_more = unblocked().any(|list| {
             outranks(list) || (holds && Self::has_holder(state, budget, list.key))
-        }) || self.leaf_has_sides(state, budget)
+        }) || self.leaf_has_sides(state, budget);
+        if !may_have_more {
+            self.queues[leaf].block_all(mark);
+        }
+        may_have_more
     }
 
     /// The requests of a leaf that hold reservations.

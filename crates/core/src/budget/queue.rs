@@ -220,9 +220,17 @@ impl LeafQueue {
         self.with_contracts.extend((0..self.lists.len() as u32).filter(waits));
     }
 
-    /// The lists in which contracts wait, each with its place.
-    pub(super) fn contract_lists(&self) -> impl Iterator<Item = (usize, &AskList)> + '_ {
-        self.with_contracts.iter().map(|&at| (at as usize, &self.lists[at as usize]))
+    /// The places of the lists in which contracts wait.
+    pub(super) fn contract_lists(&self) -> &[u32] {
+        &self.with_contracts
+    }
+
+    /// No contract can be placed.
+    pub(super) fn block_all(&mut self, mark: u64) {
+        for &at in &self.with_contracts {
+            let list = &mut self.lists[at as usize];
+            list.block(list.contracts.shortest(), mark);
+        }
     }
 
     /// A request starts to wait. Says whether it could be placed for all that is known under `mark`.
