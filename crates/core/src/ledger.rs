@@ -349,6 +349,10 @@ pub struct Line {
 }
 
 impl Line {
+    /// One that holds at no moment after the first.
+    pub const NOWHERE: Self =
+        Self { from: TimeMs(0), until: TimeMs(0), used: 0, gains: 0, drops: 0, allocated: 0 };
+
     /// Whether the ratio is still on it at a moment.
     #[must_use]
     pub fn holds_at(&self, now: TimeMs) -> bool {
@@ -366,7 +370,11 @@ impl Line {
     #[must_use]
     pub fn used_units_at(&self, now: TimeMs) -> u128 {
         let passed = u128::from(now.since(self.from).0);
-        (self.used + self.gains * passed).saturating_sub(self.drops * passed)
+        if self.gains >= self.drops {
+            self.used + (self.gains - self.drops) * passed
+        } else {
+            self.used.saturating_sub((self.drops - self.gains) * passed)
+        }
     }
 }
 

@@ -74,6 +74,8 @@ pub struct BudgetPolicy {
     ratios: Vec<ratios::Known>,
     /// Per budget: whether rule 6 could allow it any of its siblings.
     node_sides: Vec<Cell<sides::HasSide>>,
+    /// Changes whenever somebody begins or ceases to wait, or shares do.
+    queue_changes: u64,
     wakes: RefCell<wake::Wakes>,
     /// Whether any budget has a hard limit.
     has_limits: bool,
@@ -156,6 +158,7 @@ impl BudgetPolicy {
             crossing: None,
             ratios: vec![ratios::Known::default(); state.tree.len()],
             node_sides: vec![Cell::new(sides::HasSide::UNKNOWN); state.tree.len()],
+            queue_changes: 1,
             wakes: RefCell::default(),
             has_limits: (0..state.tree.len())
                 .any(|at| state.tree.node(BudgetIx(at as u32)).limit_units.is_some()),
@@ -195,6 +198,7 @@ impl BudgetPolicy {
     }
 
     fn enqueue(&mut self, state: &State, workload: WorkloadIx) {
+        self.queue_changes += 1;
         let leaf = Self::leaf_of(state, workload);
         let open = self.queues[leaf].insert(state, workload, self.marks[leaf]);
         let funded = state.tree.fraction(state.tree.leaves()[leaf]) > 0;
@@ -454,6 +458,7 @@ impl Policy for BudgetPolicy {
                 }
             }
             Notice::Dequeued(workload) => {
+                self.queue_changes += 1;
                 let until = state.workload(workload).backs_off_until;
                 let backed_off = self.backing_off.remove(&(until, workload));
                 if !(backed_off && Self::is_free(state, workload)) {
@@ -488,6 +493,7 @@ impl Policy for BudgetPolicy {
             | Notice::DrainStarted(_)
             | Notice::Drained(_)
             | Notice::SharesChanged => {
+                self.queue_changes += 1;
                 self.may_move = true;
                 self.end_epoch();
             }

@@ -95,8 +95,8 @@ impl BudgetPolicy {
     ) {
         available.clear();
         available.resize(state.cluster.hosts().len(), 0);
-        for &host in &state.cluster.pools()[pool].hosts {
-            // Few hosts have any.
+        // Few hosts have any, and those are among the ones that have soft GPUs.
+        for (host, _) in state.cluster.pools()[pool].soft_hosts() {
             let gpus = state.cluster.host(host).idle_soon();
             if gpus > 0 && self.may_use(state, host, index, how) {
                 available[host.at()] = gpus;

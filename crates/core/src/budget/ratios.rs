@@ -9,7 +9,7 @@ use crate::ledger::Line;
 use crate::state::State;
 use crate::units::{BudgetIx, TimeMs};
 use crate::wide::Ratio;
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::cmp::Ordering;
 
 /// What is asked of two siblings.
@@ -111,7 +111,7 @@ pub(super) struct Known {
     used_units: Cell<u128>,
     bounds: Cell<Bounds>,
     scale: Cell<Scale>,
-    line: Cell<Option<Line>>,
+    line: RefCell<Line>,
 }
 
 impl Default for Known {
@@ -122,7 +122,7 @@ impl Default for Known {
             used_units: Cell::new(0),
             bounds: Cell::default(),
             scale: Cell::default(),
-            line: Cell::new(None),
+            line: RefCell::new(Line::NOWHERE),
         }
     }
 }
@@ -131,20 +131,16 @@ impl Known {
     #[inline(never)]
     fn read_at(&self, state: &State, node: BudgetIx) {
         let (now, version) = (state.now(), state.ledger.version(node));
-        let line = match self.line.get() {
-            Some(line) if self.version.get() == version && line.holds_at(now) => line,
-            _ => {
-                let line = state.ledger.line(node, now);
-                self.line.set(Some(line));
-                if self.scale.get().allocated != line.allocated {
-                    self.scale.set(Scale::of(line.allocated));
-                }
-                line
+        let line = &mut *self.line.borrow_mut();
+        if self.version.get() != version || !line.holds_at(now) {
+            *line = state.ledger.line(node, now);
+            if self.scale.get().allocated != line.allocated {
+                self.scale.set(Scale::of(line.allocated));
             }
-        };
+        }
+        let used = line.used_units_at(now);
         self.at.set(now);
         self.version.set(version);
-        let used = line.used_units_at(now);
         self.used_units.set(used);
         self.bounds.set(self.scale.get().bounds(short(used)));
     }
@@ -206,13 +202,16 @@ impl BudgetPolicy {
     /// contract, and it loses at most the whole capacity.
     pub(super) fn range_by(&self, state: &State, node: BudgetIx, by: TimeMs) -> (u64, Bounds) {
         let known = self.read(state, node);
-        let line = known.line.get().expect("it was read");
+        let line = known.line.borrow();
         let straight = line.end().min(by);
         let beyond = by.since(straight).0;
         let (now, then) = (short(known.used_units.get()), short(line.used_units_at(straight)));
-        let moves = |units: u128| short(units).saturating_mul(beyond);
-        let most = now.max(then).saturating_add(moves(state.ledger.unprotected_units(node)));
-        let least = now.min(then).saturating_sub(moves(state.ledger.capacity_units()));
+        let (mut most, mut least) = (now.max(then), now.min(then));
+        if beyond > 0 {
+            let moves = |units: u128| short(units).saturating_mul(beyond);
+            most = most.saturating_add(moves(state.ledger.unprotected_units(node)));
+            least = least.saturating_sub(moves(state.ledger.capacity_units()));
+        }
         (least, known.scale.get().bounds(most))
     }
 

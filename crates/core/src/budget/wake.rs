@@ -39,18 +39,35 @@ struct Search<'a> {
     limit: TimeMs,
     /// For each sibling the least that it could have used up to the end of [`LOOKAHEAD`], and how high it could
     /// stand, once that was asked for.
-    views: &'a mut Vec<(u64, Bounds)>,
-    is_filled: bool,
+    far: &'a mut Vec<(u64, Bounds)>,
+    /// The same up to the limit.
+    near: &'a mut Vec<(u64, Bounds)>,
+}
+
+impl<'a> Search<'a> {
+    fn new(
+        parent: BudgetIx,
+        siblings: &'a [BudgetIx],
+        limit: TimeMs,
+        (far, near): (&'a mut Vec<(u64, Bounds)>, &'a mut Vec<(u64, Bounds)>),
+    ) -> Self {
+        far.clear();
+        near.clear();
+        Self { parent, siblings, limit, far, near }
+    }
 }
 
 /// What is remembered from one search to the next, and buffers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wakes {
-    /// Per budget the least contract that waits in it.
+    /// The state of the queues …
+    queue_changes: u64,
+    /// … and per budget the least contract that waited in it then.
     shortest: Vec<Option<u128>>,
     /// Per budget: for the work that waits, for promises, and for a holder.
     quiet: Vec<[Quiet; 3]>,
-    views: Vec<(u64, Bounds)>,
+    far: Vec<(u64, Bounds)>,
+    near: Vec<(u64, Bounds)>,
 }
 
 /// What is known of the next crossing.
@@ -86,13 +103,16 @@ impl BudgetPolicy {
     pub(super) fn next_crossing(&self, state: &State) -> Crossing {
         let limit = self.known_wakes(state).min(state.now() + LOOKAHEAD);
         let mut memory = self.wakes.borrow_mut();
-        let Wakes { shortest, quiet, views } = &mut *memory;
-        self.fill_shortest(state, shortest);
+        let Wakes { queue_changes, shortest, quiet, far, near } = &mut *memory;
+        if *queue_changes != self.queue_changes {
+            *queue_changes = self.queue_changes;
+            self.fill_shortest(state, shortest);
+        }
         quiet.resize(state.tree.len(), Default::default());
         let mut next = Crossing::NEVER;
         for parent in (0..state.tree.len()).map(|at| BudgetIx(at as u32)) {
             let siblings = state.tree.children(parent);
-            let mut search = Search { parent, siblings, limit, views, is_filled: false };
+            let mut search = Search::new(parent, siblings, limit, (far, near));
             for &mine in siblings {
                 let Some(contract) = shortest[mine.at()] else { continue };
                 let quiet = &mut quiet[mine.at()];
@@ -117,7 +137,7 @@ impl BudgetPolicy {
                 for mine in state.tree.path(spec.budget) {
                     let Some(parent) = state.tree.parent(mine) else { break };
                     let siblings = state.tree.children(parent);
-                    let mut search = Search { parent, siblings, limit, views, is_filled: false };
+                    let mut search = Search::new(parent, siblings, limit, (far, near));
                     let holder = Case { mine, contract, test: Test::Swap, for_work: false };
                     let quiet = &mut quiet[mine.at()][2];
                     next = next.min(self.next_of(state, holder, &mut search, quiet, next));
@@ -180,41 +200,63 @@ impl BudgetPolicy {
             return Crossing::NEVER;
         }
         // While allocations change, nothing is known.
-        if state.ledger.allocation_is_steady(state.now()) {
+        let is_known = state.ledger.allocation_is_steady(state.now());
+        let place_of_mine = siblings.iter().position(|&node| node == case.mine).unwrap_or(0);
+        if is_known {
             let far = state.now() + LOOKAHEAD;
-            if !search.is_filled {
-                search.is_filled = true;
-                let views = siblings.iter().map(|&node| self.range_by(state, node, far));
-                search.views.clear();
-                search.views.extend(views);
-            }
-            let views = || siblings.iter().zip(&*search.views);
-            let mine = views().find(|&(&node, _)| node == case.mine);
-            let least = mine.map_or(Bounds::default(), |(_, view)| {
-                self.bounds_with(case.mine, view.0, case.contract)
-            });
-            let apart = views().filter(|&(&node, _)| counts(node)).all(|(_, &(_, most))| {
-                case.test.by_bounds(state, least, most) == Some(false)
-            });
+            let views = self.views_of(state, siblings, far, search.far);
+            let least = self.bounds_with(case.mine, views[place_of_mine].0, case.contract);
+            let apart = siblings.iter().zip(views).filter(|&(&node, _)| counts(node)).all(
+                |(_, &mut (_, most))| case.test.by_bounds(state, least, most) == Some(false),
+            );
             if apart {
                 let version = state.ledger.version(parent);
                 *quiet = Quiet { version, contract: case.contract, until: far };
                 return Crossing::after(limit.min(known.at));
             }
         }
+        let views = if is_known { self.views_of(state, siblings, limit, search.near) } else { &mut [] };
+        // What could not even be allowed later is not allowed now.
+        let could_hold = |contract: u128, theirs: usize| {
+            !is_known || {
+                let least = self.bounds_with(case.mine, views[place_of_mine].0, contract);
+                case.test.by_bounds(state, least, views[theirs].1) != Some(false)
+            }
+        };
         let mut next = known;
-        for &theirs in siblings.iter().filter(|&&theirs| counts(theirs)) {
-            let crossing = self.crossing_if_apart(state, case, theirs, limit.min(next.at));
-            let longer = || {
-                if case.for_work {
-                    self.next_longer(state, case, theirs, limit.min(next.at))
+        for (place, &theirs) in siblings.iter().enumerate().filter(|&(_, &node)| counts(node)) {
+            let limit = limit.min(next.at);
+            let pair = Pair { mine: case.mine, theirs };
+            let crossing = if !could_hold(case.contract, place) {
+                Crossing::after(limit)
+            } else if !self.holds(state, case.test, pair, case.contract) {
+                crossing_within(state, case, theirs, limit)
+            } else if case.for_work && let Some(contract) = self.next_longer(state, pair) {
+                if could_hold(contract, place) {
+                    crossing_within(state, Case { contract, ..case }, theirs, limit)
                 } else {
-                    Crossing::NEVER
+                    Crossing::after(limit)
                 }
+            } else {
+                Crossing::NEVER
             };
-            next = next.min(crossing.unwrap_or_else(longer));
+            next = next.min(crossing);
         }
         next
+    }
+
+    /// How each of some siblings could stand up to a moment. Looked up once per search.
+    fn views_of<'a>(
+        &self,
+        state: &State,
+        siblings: &[BudgetIx],
+        by: TimeMs,
+        views: &'a mut Vec<(u64, Bounds)>,
+    ) -> &'a mut [(u64, Bounds)] {
+        if views.is_empty() {
+            views.extend(siblings.iter().map(|&node| self.range_by(state, node, by)));
+        }
+        views
     }
 
     /// The queues of the funded leaves of a budget that have contracts waiting.
@@ -234,6 +276,16 @@ impl BudgetPolicy {
             let leaf = state.workload(reservation.holder).spec.budget;
             state.tree.leaf_place(leaf).is_some_and(|place| places.contains(&place))
         })
+    }
+
+    /// The least contract that waits on one side and is longer than what is allowed it now.
+    fn next_longer(&self, state: &State, pair: Pair) -> Option<u128> {
+        let allowed = self.longest_allowed(state, pair);
+        let longer = self.waiting_below(state, pair.mine).filter_map(|queue| {
+            let mut costs = queue.contract_costs.range(allowed..).map(|(&cost, _)| cost);
+            costs.find(|&contract| !self.holds(state, Test::Swap, pair, contract))
+        });
+        longer.min()
     }
 
     /// Rule 1: the next moment at which a hard limit has no room any more for a contract that waits: what runs
@@ -256,60 +308,6 @@ impl BudgetPolicy {
             }
         }
         next
-    }
-
-    /// The crossing of the least contract of a side that is longer than what is allowed now.
-    fn next_longer(
-        &self,
-        state: &State,
-        case: Case,
-        theirs: BudgetIx,
-        limit: TimeMs,
-    ) -> Crossing {
-        let pair = Pair { mine: case.mine, theirs };
-        let allowed = self.longest_allowed(state, pair);
-        let longer = self.waiting_below(state, pair.mine).filter_map(|queue| {
-            let mut costs = queue.contract_costs.range(allowed..).map(|(&cost, _)| cost);
-            costs.find(|&contract| !self.holds(state, case.test, pair, contract))
-        });
-        let Some(contract) = longer.min() else { return Crossing::NEVER };
-        let case = Case { contract, ..case };
-        if self.could_hold(state, case, theirs, limit) {
-            crossing_within(state, case, theirs, limit)
-        } else {
-            Crossing::after(limit)
-        }
-    }
-
-    /// The crossing of what is not allowed now up to `limit`; that there is none up to it where it may come later,
-    /// so that it is looked for again then; never where nothing moves the pair any more. None if it is allowed.
-    fn crossing_if_apart(
-        &self,
-        state: &State,
-        case: Case,
-        theirs: BudgetIx,
-        limit: TimeMs,
-    ) -> Option<Crossing> {
-        let pair = Pair { mine: case.mine, theirs };
-        // What could not even be allowed later is not allowed now.
-        if !self.could_hold(state, case, theirs, limit) {
-            Some(Crossing::after(limit))
-        } else if self.holds(state, case.test, pair, case.contract) {
-            None
-        } else {
-            Some(crossing_within(state, case, theirs, limit))
-        }
-    }
-
-    /// Whether a case could come true before the limit, for all that is known.
-    fn could_hold(&self, state: &State, case: Case, theirs: BudgetIx, limit: TimeMs) -> bool {
-        if !state.ledger.allocation_is_steady(state.now()) {
-            return true;
-        }
-        let (least, _) = self.range_by(state, case.mine, limit);
-        let (_, most) = self.range_by(state, theirs, limit);
-        let least = self.bounds_with(case.mine, least, case.contract);
-        case.test.by_bounds(state, least, most).unwrap_or(true)
     }
 
     /// A contract that is allowed for certain, close to the longest one: from
