@@ -306,15 +306,25 @@ impl Ledger {
     #[must_use]
     pub fn line(&self, node: BudgetIx, now: TimeMs) -> Line {
         let account = &self.accounts[node.at()];
-        let bends = account.charged.next_tail_change(now).unwrap_or(TimeMs::NEVER);
-        Line {
-            from: now,
-            until: if self.allocation_is_steady(now) { bends } else { now },
-            used: self.used_units(node, now),
+        let used = Straight {
+            until: account.charged.next_tail_change(now).unwrap_or(TimeMs::NEVER),
+            value: self.used_units(node, now),
             gains: account.charged.rate(),
             drops: account.protected_units + account.charged.tail_rate(now),
-            allocated: self.allocated(node, now),
-        }
+        };
+        let value = self.allocated(node, now);
+        let allocation = &account.allocation;
+        let allocated = if self.allocation_is_steady(now) {
+            Straight { until: TimeMs::NEVER, value, gains: 0, drops: 0 }
+        } else {
+            Straight {
+                until: allocation.next_tail_change(now).unwrap_or(TimeMs::NEVER),
+                value,
+                gains: allocation.rate(),
+                drops: allocation.tail_rate(now),
+            }
+        };
+        Line { from: now, used, allocated }
     }
 
     /// Rule 3: the usage ratio.
@@ -333,48 +343,57 @@ impl Ledger {
     }
 }
 
-/// A usage ratio while it moves straight on.
-#[derive(Clone, Copy, Debug)]
+/// A usage ratio while both of its parts move straight on.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Line {
     from: TimeMs,
+    used: Straight,
+    allocated: Straight,
+}
+
+/// An amount that moves straight on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Straight {
     until: TimeMs,
-    /// Units used at its begin.
-    used: u128,
-    /// Units per millisecond that come in …
+    /// What it is at the begin.
+    value: u128,
+    /// What comes in per millisecond …
     gains: u128,
-    /// … and that leave the lookback, or were counted before they were charged.
+    /// … and what leaves the lookback, or was counted before it is charged.
     drops: u128,
-    /// What is allocated, in units times 2^32.
-    pub allocated: u128,
+}
+
+impl Straight {
+    /// What it is so much later. Where a protection ends before, nothing is said of what comes after.
+    fn after(&self, passed: SpanMs) -> u128 {
+        let passed = u128::from(passed.0);
+        if self.gains >= self.drops {
+            self.value + (self.gains - self.drops) * passed
+        } else {
+            self.value.saturating_sub((self.drops - self.gains) * passed)
+        }
+    }
 }
 
 impl Line {
-    /// One that holds at no moment after the first.
-    pub const NOWHERE: Self =
-        Self { from: TimeMs(0), until: TimeMs(0), used: 0, gains: 0, drops: 0, allocated: 0 };
-
     /// Whether the ratio is still on it at a moment.
     #[must_use]
     pub fn holds_at(&self, now: TimeMs) -> bool {
-        self.from <= now && now <= self.until
+        self.from <= now && now <= self.used.until && now <= self.allocated.until
     }
 
-    /// The last moment at which it does.
+    /// What is used in units, at a moment at which it holds, or the last one of what is used if that is before it,
+    /// and how long before.
     #[must_use]
-    pub const fn end(&self) -> TimeMs {
-        self.until
+    pub fn used_units_at(&self, at: TimeMs) -> (u128, SpanMs) {
+        let last = self.used.until.min(at);
+        (self.used.after(last.since(self.from)), at.since(last))
     }
 
-    /// What is used in units, at a moment at which it holds. Where a protection ends before, nothing is said of
-    /// what comes after.
+    /// What is allocated, in units times 2^32, if it moves straight on so long.
     #[must_use]
-    pub fn used_units_at(&self, now: TimeMs) -> u128 {
-        let passed = u128::from(now.since(self.from).0);
-        if self.gains >= self.drops {
-            self.used + (self.gains - self.drops) * passed
-        } else {
-            self.used.saturating_sub((self.drops - self.gains) * passed)
-        }
+    pub fn allocated_at(&self, at: TimeMs) -> Option<u128> {
+        (at <= self.allocated.until).then(|| self.allocated.after(at.since(self.from)))
     }
 }
 

@@ -77,18 +77,19 @@ impl Scale {
     const UNKNOWN: Bounds = Bounds { low: 0, high: u64::MAX };
 
     fn of(allocated: u128) -> Self {
-        // So that the inverse has 63 bits, if need be of what is rounded up from 65 bits of the divisor.
+        // So that the inverse has 63 bits, if need be of what is rounded up from 63 bits of the divisor: longer
+        // divisions take long.
         let bits = 128 - allocated.leading_zeros();
         let shift = (SCALE_BITS + 34).saturating_sub(bits);
         let power = SCALE_BITS + 96 - shift;
-        let cut = power.saturating_sub(127);
+        let cut = power.saturating_sub(125);
         let over = (allocated >> cut) + u128::from(cut > 0);
         let inverse = (1u128 << (power - cut)).checked_div(over).filter(|_| shift < 64);
         let inverse = inverse.and_then(|inverse| u64::try_from(inverse).ok()).unwrap_or(0);
         Self { allocated, inverse, shift }
     }
 
-    /// The bounds of so many units: what is rounded, here and in the inverse, comes to less than three.
+    /// The bounds of so many units: what is rounded, here and in the inverse, comes to less than five.
     #[inline]
     pub(super) fn bounds(self, units: u64) -> Bounds {
         if self.inverse == 0 || units == u64::MAX || units.leading_zeros() < self.shift {
@@ -96,7 +97,7 @@ impl Scale {
         }
         let product = u128::from(units << self.shift) * u128::from(self.inverse);
         let low = (product >> 64) as u64;
-        Bounds { low, high: low.saturating_add(3) }
+        Bounds { low, high: low.saturating_add(5) }
     }
 }
 
@@ -122,7 +123,7 @@ impl Default for Known {
             used_units: Cell::new(0),
             bounds: Cell::default(),
             scale: Cell::default(),
-            line: RefCell::new(Line::NOWHERE),
+            line: RefCell::default(),
         }
     }
 }
@@ -134,11 +135,11 @@ impl Known {
         let line = &mut *self.line.borrow_mut();
         if self.version.get() != version || !line.holds_at(now) {
             *line = state.ledger.line(node, now);
-            if self.scale.get().allocated != line.allocated {
-                self.scale.set(Scale::of(line.allocated));
-            }
         }
-        let used = line.used_units_at(now);
+        let ((used, _), allocated) = (line.used_units_at(now), line.allocated_at(now).unwrap_or(0));
+        if self.scale.get().allocated != allocated {
+            self.scale.set(Scale::of(allocated));
+        }
         self.at.set(now);
         self.version.set(version);
         self.used_units.set(used);
@@ -197,27 +198,48 @@ impl BudgetPolicy {
         })
     }
 
-    /// The least that a budget could have used up to a moment, and how high it could stand, unless its account
-    /// changes. Beyond the end of its line that is seen generously: a side gains at most what runs past its
-    /// contract, and it loses at most the whole capacity.
-    pub(super) fn range_by(&self, state: &State, node: BudgetIx, by: TimeMs) -> (u64, Bounds) {
+    /// How a budget could stand up to a moment, unless its account changes. Beyond the end of its line what is
+    /// used is seen generously: a side gains at most what runs past its contract, and it loses at most the whole
+    /// capacity. Of what is allocated nothing is said there.
+    pub(super) fn view(&self, state: &State, node: BudgetIx, by: TimeMs) -> View {
         let known = self.read(state, node);
         let line = known.line.borrow();
-        let straight = line.end().min(by);
-        let beyond = by.since(straight).0;
-        let (now, then) = (short(known.used_units.get()), short(line.used_units_at(straight)));
+        let scale = known.scale.get();
+        let Some(allocated) = line.allocated_at(by) else {
+            return View { least: 0, scale: Scale::default(), most: Scale::UNKNOWN };
+        };
+        let (then, beyond) = line.used_units_at(by);
+        let (now, then) = (short(known.used_units.get()), short(then));
         let (mut most, mut least) = (now.max(then), now.min(then));
-        if beyond > 0 {
-            let moves = |units: u128| short(units).saturating_mul(beyond);
+        if beyond.0 > 0 {
+            let moves = |units: u128| short(units).saturating_mul(beyond.0);
             most = most.saturating_add(moves(state.ledger.unprotected_units(node)));
             least = least.saturating_sub(moves(state.ledger.capacity_units()));
         }
-        (least, known.scale.get().bounds(most))
+        // Most stands highest where least is allocated, and the other way round.
+        let (more, less) = match allocated.cmp(&scale.allocated) {
+            Ordering::Equal => (scale, scale),
+            Ordering::Greater => (Scale::of(allocated), scale),
+            Ordering::Less => (scale, Scale::of(allocated)),
+        };
+        View { least, scale: more, most: less.bounds(most) }
     }
+}
 
-    /// The bounds of so much, with a contract; the ratio of the budget was read in this moment.
-    pub(super) fn bounds_with(&self, node: BudgetIx, used: u64, contract: u128) -> Bounds {
-        self.ratios[node.at()].scale.get().bounds(used.saturating_add(short(contract)))
+/// How a budget could stand up to a moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
+    least: u64,
+    scale: Scale,
+    most: Bounds,
+}
+
+impl View {
+    /// Whether a test could hold for it with a contract, against how high another could stand.
+    #[inline]
+    pub(super) fn could_hold(&self, state: &State, test: Test, contract: u128, theirs: &Self) -> bool {
+        let least = self.scale.bounds(self.least.saturating_add(short(contract)));
+        test.by_bounds(state, least, theirs.most) != Some(false)
     }
 }
 

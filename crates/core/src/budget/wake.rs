@@ -6,7 +6,7 @@
 //! to the next moment at which the core wakes anyway, and is exact to the millisecond.
 
 use super::queue::LeafQueue;
-use super::ratios::{Bounds, Pair, Test};
+use super::ratios::{Pair, Test, View};
 use super::{BudgetPolicy, contract_units};
 use crate::state::State;
 use crate::units::{BudgetIx, SpanMs, TimeMs};
@@ -37,11 +37,10 @@ struct Search<'a> {
     parent: BudgetIx,
     siblings: &'a [BudgetIx],
     limit: TimeMs,
-    /// For each sibling the least that it could have used up to the end of [`LOOKAHEAD`], and how high it could
-    /// stand, once that was asked for.
-    far: &'a mut Vec<(u64, Bounds)>,
+    /// How each sibling could stand up to the end of [`LOOKAHEAD`], once that was asked for.
+    far: &'a mut Vec<View>,
     /// The same up to the limit.
-    near: &'a mut Vec<(u64, Bounds)>,
+    near: &'a mut Vec<View>,
 }
 
 impl<'a> Search<'a> {
@@ -49,7 +48,7 @@ impl<'a> Search<'a> {
         parent: BudgetIx,
         siblings: &'a [BudgetIx],
         limit: TimeMs,
-        (far, near): (&'a mut Vec<(u64, Bounds)>, &'a mut Vec<(u64, Bounds)>),
+        (far, near): (&'a mut Vec<View>, &'a mut Vec<View>),
     ) -> Self {
         far.clear();
         near.clear();
@@ -66,8 +65,8 @@ pub(super) struct Wakes {
     shortest: Vec<Option<u128>>,
     /// Per budget: for the work that waits, for promises, and for a holder.
     quiet: Vec<[Quiet; 3]>,
-    far: Vec<(u64, Bounds)>,
-    near: Vec<(u64, Bounds)>,
+    far: Vec<View>,
+    near: Vec<View>,
 }
 
 /// What is known of the next crossing.
@@ -199,40 +198,30 @@ impl BudgetPolicy {
         if !siblings.iter().any(|&theirs| counts(theirs)) {
             return Crossing::NEVER;
         }
-        // While allocations change, nothing is known.
-        let is_known = state.ledger.allocation_is_steady(state.now());
         let place_of_mine = siblings.iter().position(|&node| node == case.mine).unwrap_or(0);
-        if is_known {
-            let far = state.now() + LOOKAHEAD;
-            let views = self.views_of(state, siblings, far, search.far);
-            let least = self.bounds_with(case.mine, views[place_of_mine].0, case.contract);
-            let apart = siblings.iter().zip(views).filter(|&(&node, _)| counts(node)).all(
-                |(_, &mut (_, most))| case.test.by_bounds(state, least, most) == Some(false),
-            );
-            if apart {
-                let version = state.ledger.version(parent);
-                *quiet = Quiet { version, contract: case.contract, until: far };
-                return Crossing::after(limit.min(known.at));
-            }
-        }
-        let views = if is_known { self.views_of(state, siblings, limit, search.near) } else { &mut [] };
-        // What could not even be allowed later is not allowed now.
-        let could_hold = |contract: u128, theirs: usize| {
-            !is_known || {
-                let least = self.bounds_with(case.mine, views[place_of_mine].0, contract);
-                case.test.by_bounds(state, least, views[theirs].1) != Some(false)
-            }
+        let far = state.now() + LOOKAHEAD;
+        let views = self.views_of(state, siblings, far, search.far);
+        let could_hold = |views: &[View], contract: u128, theirs: usize| {
+            views[place_of_mine].could_hold(state, case.test, contract, &views[theirs])
         };
+        let mut places = (0..siblings.len()).filter(|&place| counts(siblings[place]));
+        if !places.any(|place| could_hold(views, case.contract, place)) {
+            let version = state.ledger.version(parent);
+            *quiet = Quiet { version, contract: case.contract, until: far };
+            return Crossing::after(limit.min(known.at));
+        }
+        let views = self.views_of(state, siblings, limit, search.near);
         let mut next = known;
         for (place, &theirs) in siblings.iter().enumerate().filter(|&(_, &node)| counts(node)) {
             let limit = limit.min(next.at);
             let pair = Pair { mine: case.mine, theirs };
-            let crossing = if !could_hold(case.contract, place) {
+            // What could not even be allowed later is not allowed now.
+            let crossing = if !could_hold(views, case.contract, place) {
                 Crossing::after(limit)
             } else if !self.holds(state, case.test, pair, case.contract) {
                 crossing_within(state, case, theirs, limit)
             } else if case.for_work && let Some(contract) = self.next_longer(state, pair) {
-                if could_hold(contract, place) {
+                if could_hold(views, contract, place) {
                     crossing_within(state, Case { contract, ..case }, theirs, limit)
                 } else {
                     Crossing::after(limit)
@@ -251,10 +240,10 @@ impl BudgetPolicy {
         state: &State,
         siblings: &[BudgetIx],
         by: TimeMs,
-        views: &'a mut Vec<(u64, Bounds)>,
-    ) -> &'a mut [(u64, Bounds)] {
+        views: &'a mut Vec<View>,
+    ) -> &'a [View] {
         if views.is_empty() {
-            views.extend(siblings.iter().map(|&node| self.range_by(state, node, by)));
+            views.extend(siblings.iter().map(|&node| self.view(state, node, by)));
         }
         views
     }
