@@ -180,9 +180,9 @@ impl Pool {
     pub fn soft_hosts(&self) -> impl Iterator<Item = (HostIx, u32)> + '_ {
         let Levels { sets, counts } = &self.by_soft;
         let levels = sets.iter().zip(counts).zip(0u32..).skip(1);
-        levels.filter(|&((_, &count), _)| count > 0).flat_map(move |((set, _), gpus)| {
-            bits(set).map(move |place| (self.hosts[place], gpus))
-        })
+        levels
+            .filter(|&((_, &count), _)| count > 0)
+            .flat_map(move |((set, _), gpus)| bits(set).map(move |place| (self.hosts[place], gpus)))
     }
 
     /// GPUs that are nobody's once those who were told to leave are gone, over all hosts that are up.

@@ -134,7 +134,8 @@ impl BudgetPolicy {
         let each = if key.ask.is_single() { key.ask.single_gpus() } else { key.ask.gpus_per_host };
         let by_time = |gpus| super::reserve::time_for(frees, gpus).unwrap_or(TimeMs::NEVER);
         let whole = by_time(each);
-        let rest = if key.ask.is_single() || key.ask.rest == 0 { whole } else { by_time(key.ask.rest) };
+        let rest =
+            if key.ask.is_single() || key.ask.rest == 0 { whole } else { by_time(key.ask.rest) };
         // When starts that were decided come to be is told by no change of the host.
         let is_settled = facts.held + facts.awaited + facts.starting == 0;
         let leaf = |&(run, _): &(WorkloadIx, u32)| bit(Self::leaf_of(state, run));

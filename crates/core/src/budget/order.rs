@@ -135,9 +135,9 @@ impl BudgetPolicy {
             first.is_some_and(|first| lowest.is_some_and(|lowest| first.rank() > lowest))
         };
         let holds = Self::holders(state, budget).next().is_some();
-        let may_have_more = unblocked().any(|list| {
-            outranks(list) || (holds && Self::has_holder(state, budget, list.key))
-        }) || self.leaf_has_sides(state, budget);
+        let may_have_more = unblocked()
+            .any(|list| outranks(list) || (holds && Self::has_holder(state, budget, list.key)))
+            || self.leaf_has_sides(state, budget);
         if !may_have_more {
             self.queues[leaf].block_all(mark);
         }
@@ -146,7 +146,8 @@ impl BudgetPolicy {
 
     /// The requests of a leaf that hold reservations.
     fn holders(state: &State, leaf: BudgetIx) -> impl Iterator<Item = &Workload> {
-        let holders = state.reservations.iter().map(|reservation| state.workload(reservation.holder));
+        let holders =
+            state.reservations.iter().map(|reservation| state.workload(reservation.holder));
         holders.filter(move |holder| holder.spec.budget == leaf)
     }
 

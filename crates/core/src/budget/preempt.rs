@@ -17,6 +17,8 @@ pub(super) struct Scratch {
     /// GPUs that each host could give.
     available: Vec<u32>,
     sides: Vec<Option<Side>>,
+    /// Those who might have to leave.
+    candidates: Vec<WorkloadIx>,
 }
 
 /// What comes first when victims are chosen (rule 6).
@@ -149,23 +151,32 @@ impl BudgetPolicy {
         let available = &mut scratch.available;
         let base = available.clone();
         let sides = &scratch.sides;
-        let mut choices = Vec::new();
-        for &other in state.takeable() {
-            if let Some(reason) = Self::may_preempt(state, index, other, sides) {
-                add(state, other, &may_use, available);
-                choices.push((other, reason));
-            }
-        }
+        // Most often it does not fit even so, and no reason is told.
+        let candidates = &mut scratch.candidates;
+        candidates.clear();
+        candidates.extend(state.takeable().iter().copied().filter(|&other| {
+            let theirs = &state.workload(other).spec;
+            !state.workload(other).allocated
+                || if theirs.budget == leaf {
+                    theirs.rank < workload.spec.rank
+                } else {
+                    state.tree.leaf_place(theirs.budget).is_some_and(|at| sides[at].is_some())
+                }
+        }));
+        candidates.iter().for_each(|&other| add(state, other, &may_use, available));
         state.cluster.place(pool, ask, |host| available[host.at()])?;
         // Only work on a host that could be part of the placement can matter.
         let part = ask.smallest_part();
         let matters = |other: WorkloadIx| {
             state.workload(other).placement.iter().any(|&(host, _)| available[host.at()] >= part)
         };
-        let mut choices: Vec<Choice> = choices
-            .into_iter()
-            .filter(|&(other, _)| matters(other))
-            .map(|(other, reason)| self.choice(state, other, reason))
+        let mut choices: Vec<Choice> = candidates
+            .iter()
+            .filter(|&&other| matters(other))
+            .filter_map(|&other| {
+                let reason = Self::may_preempt(state, index, other, sides)?;
+                Some(self.choice(state, other, reason))
+            })
             .collect();
         choices.sort_unstable_by(Choice::order);
         let (placement, victims) = choose(state, pool, ask, &may_use, base, &choices)?;

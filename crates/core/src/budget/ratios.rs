@@ -193,9 +193,8 @@ impl BudgetPolicy {
         } else {
             mine.scale.get().bounds(short(mine.used_units.get() + contract))
         };
-        test.by_bounds(state, of_mine, theirs.bounds.get()).unwrap_or_else(|| {
-            test.holds(state, mine.ratio_with(contract), theirs.ratio_with(0))
-        })
+        test.by_bounds(state, of_mine, theirs.bounds.get())
+            .unwrap_or_else(|| test.holds(state, mine.ratio_with(contract), theirs.ratio_with(0)))
     }
 
     /// How a budget could stand up to a moment, unless its account changes. Beyond the end of its line what is
@@ -237,7 +236,13 @@ pub(super) struct View {
 impl View {
     /// Whether a test could hold for it with a contract, against how high another could stand.
     #[inline]
-    pub(super) fn could_hold(&self, state: &State, test: Test, contract: u128, theirs: &Self) -> bool {
+    pub(super) fn could_hold(
+        &self,
+        state: &State,
+        test: Test,
+        contract: u128,
+        theirs: &Self,
+    ) -> bool {
         let least = self.scale.bounds(self.least.saturating_add(short(contract)));
         test.by_bounds(state, least, theirs.most) != Some(false)
     }

@@ -242,7 +242,13 @@ impl BudgetPolicy {
 
     /// Whether a host may be named in a reservation for `holder`: it is up, nobody else's, and not one
     /// of the debug hosts unless the holder may use those.
-    pub(super) fn may_reserve(&self, state: &State, host: HostIx, holder: WorkloadIx, kind: Kind) -> bool {
+    pub(super) fn may_reserve(
+        &self,
+        state: &State,
+        host: HostIx,
+        holder: WorkloadIx,
+        kind: Kind,
+    ) -> bool {
         let others = self.reserved[host.at()]
             .checked_sub(1)
             .is_some_and(|index| state.reservations[index as usize].holder != holder);

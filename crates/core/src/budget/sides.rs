@@ -75,7 +75,7 @@ impl BudgetPolicy {
         if (known.at, known.version) == (state.now(), version) {
             return known.has;
         }
-                let has = state.tree.children(parent).iter().any(|&theirs| {
+        let has = state.tree.children(parent).iter().any(|&theirs| {
             theirs != mine
                 && state.ledger.account(theirs).interruptible_gpus > 0
                 && self.holds(state, Test::Swap, Pair { mine, theirs }, 0)

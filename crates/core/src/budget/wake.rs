@@ -220,7 +220,9 @@ impl BudgetPolicy {
                 Crossing::after(limit)
             } else if !self.holds(state, case.test, pair, case.contract) {
                 crossing_within(state, case, theirs, limit)
-            } else if case.for_work && let Some(contract) = self.next_longer(state, pair) {
+            } else if case.for_work
+                && let Some(contract) = self.next_longer(state, pair)
+            {
                 if could_hold(views, contract, place) {
                     crossing_within(state, Case { contract, ..case }, theirs, limit)
                 } else {
