@@ -3,6 +3,7 @@
 use crate::args::ConfigVerb;
 use crate::failure::Failure;
 use crate::shown::say;
+use crate::slurm::SlurmBlock;
 use bursar_server::settings::SettingsWanted;
 use bursar_server::up::Rotation;
 use bursar_site::declare::{Bytes, Duration};
@@ -26,6 +27,7 @@ pub(crate) struct Config {
     pub(crate) settings: SettingsBlock,
     pub(crate) log: LogBlock,
     pub(crate) workload_logs: RotationBlock,
+    pub(crate) slurm: Option<SlurmBlock>,
 }
 
 /// The numbers of the rules.
@@ -73,6 +75,9 @@ impl Config {
         for path in paths.into_iter().flatten() {
             *path = folder.join(&*path);
         }
+        if let Some(slurm) = &mut config.slurm {
+            slurm.resolve(folder);
+        }
         Ok(config)
     }
 
@@ -119,6 +124,7 @@ impl Config {
             ("owner", self.owner != other.owner, CREATED),
             ("budgets", self.budgets != other.budgets, CHANGE),
             ("token_out", self.token_out != other.token_out, CREATED),
+            ("slurm", self.slurm != other.slurm, RESTART),
             ("log.json", self.log.json != other.log.json, RESTART),
         ];
         let changed = keys.into_iter().filter(|(_, changed, _)| *changed);
@@ -147,6 +153,9 @@ fn check(config: &Config) -> Result<(), String> {
     settings.for_a_new_site(usize::MAX / 100)?;
     if config.virtual_hosts == Some(0) {
         return Err("virtual_hosts: 0 is not allowed; leave it out for one".into());
+    }
+    if let Some(slurm) = &config.slurm {
+        slurm.wanted()?;
     }
     let rotation = config.rotation();
     if rotation.bytes_max == 0 || rotation.files_max == 0 {

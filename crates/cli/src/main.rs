@@ -20,6 +20,7 @@ mod play;
 mod shell;
 mod shown;
 mod simulate;
+mod slurm;
 mod socket;
 mod sweep;
 mod table;

@@ -4,6 +4,7 @@ use crate::args::UpArgs;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::shown;
+use crate::slurm::SlurmBlock;
 use bursar_server::up::{Control, Up, UpOptions, up as bring_up};
 use bursar_site::BudgetDoc;
 use std::collections::BTreeMap;
@@ -102,6 +103,7 @@ fn options(args: &UpArgs, config: &Config) -> Result<UpOptions, Failure> {
         name: config.name.clone().unwrap_or_else(|| "lab".into()),
         budgets,
         shim: shim()?,
+        slurm: config.slurm.as_ref().map(SlurmBlock::wanted).transpose().map_err(Failure::input)?,
     })
 }
 

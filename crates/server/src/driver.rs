@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How long the driver waits at most before it looks at the engine again.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How long a driver waits at most before it looks at the processes of a machine again.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 type Job<D> = Box<dyn FnOnce(&mut D) + Send>;
 
@@ -96,13 +96,15 @@ where
     E: Engine + 'static,
     C: Clock + 'static,
 {
-    /// Starts to drive a daemon, and tells a watcher of each step.
+    /// Starts to drive a daemon, and tells a watcher of each step. It looks at the engine that often even if nothing
+    /// is asked.
     ///
     /// # Errors
     /// If no thread can be had.
     pub fn start(
         daemon: Daemon<J, E, C>,
         mut watcher: impl Watcher<Daemon<J, E, C>> + 'static,
+        look_again: Duration,
     ) -> std::io::Result<Self> {
         let (jobs, received) = channel();
         let healthy = Arc::new(AtomicBool::new(true));
@@ -115,9 +117,10 @@ where
             stop: Arc::clone(&stop),
         };
         let stops = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("daemon".into())
-            .spawn(move || drive(daemon, &received, &stops, &healthy, &rounds, &mut watcher))?;
+        let thread = std::thread::Builder::new().name("daemon".into()).spawn(move || {
+            let flags = (&*stops, &*healthy, &*rounds);
+            drive(daemon, &received, flags, &mut watcher, look_again)
+        })?;
         Ok(Self { handle, stop, thread })
     }
 
@@ -132,10 +135,9 @@ where
 fn drive<J: Journal, E: Engine, C: Clock>(
     mut daemon: Daemon<J, E, C>,
     jobs: &Receiver<Job<Daemon<J, E, C>>>,
-    stop: &AtomicBool,
-    healthy: &AtomicBool,
-    rounds: &AtomicU64,
+    (stop, healthy, rounds): (&AtomicBool, &AtomicBool, &AtomicU64),
     watcher: &mut dyn Watcher<Daemon<J, E, C>>,
+    look_again: Duration,
 ) -> Daemon<J, E, C> {
     let mut last_failure = String::new();
     while !stop.load(Ordering::Acquire) {
@@ -145,8 +147,8 @@ fn drive<J: Journal, E: Engine, C: Clock>(
         drop(span);
         watcher.round(&daemon, begun.elapsed(), healthy.load(Ordering::Acquire));
         rounds.fetch_add(1, Ordering::Relaxed);
-        let wait = due.map_or(LOOK_AGAIN, |at_ms| {
-            Duration::from_millis(at_ms.saturating_sub(daemon.now_ms())).min(LOOK_AGAIN)
+        let wait = due.map_or(look_again, |at_ms| {
+            Duration::from_millis(at_ms.saturating_sub(daemon.now_ms())).min(look_again)
         });
         match jobs.recv_timeout(wait) {
             Ok(job) => {

@@ -25,6 +25,8 @@ pub mod report;
 pub mod serve;
 pub mod settings;
 #[cfg(target_os = "linux")]
+pub mod slurm;
+#[cfg(target_os = "linux")]
 pub mod up;
 pub mod watch;
 

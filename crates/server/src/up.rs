@@ -3,14 +3,16 @@
 use crate::api::{LocalDaemon, Shared, new_secret, router};
 use crate::clock::{SystemClock, wall_ms};
 use crate::daemon::{Daemon, StartOptions};
-use crate::driver::{Driver, Handle};
+use crate::driver::{Driver, Handle, LOOK_AGAIN};
 use crate::events::Hub;
 use crate::limits::{Limiter, Limits};
 use crate::metrics::Metrics;
 use crate::report::{self, ReportKey};
 use crate::settings::SettingsWanted;
+use crate::slurm::{self, GateKeeper, SlurmWanted, Watching};
 use crate::watch::{Measured, Watch};
-use bursar_engine::{Engine as _, GpuSource, LocalEngine, LocalOptions};
+use bursar_engine::local::Logs;
+use bursar_engine::{Engine, GpuSource, HostFacts, LocalEngine, LocalOptions};
 use bursar_site::record::{BudgetsChanged, Created, HostDoc, SettingsDoc};
 use bursar_site::{Body, BudgetDoc};
 use bursar_store::{Check, Store};
@@ -56,6 +58,17 @@ pub struct UpOptions {
     pub shim: Vec<String>,
     /// What clients of the API may take.
     pub limits: Limits,
+    /// The cluster of Slurm that is to be governed, instead of this machine.
+    pub slurm: Option<SlurmWanted>,
+}
+
+/// What carries decisions out, and what is known of it.
+struct Opened {
+    engine: Box<dyn Engine>,
+    hosts: Vec<HostFacts>,
+    /// Logs that can be read beside the daemon.
+    logs: Option<Logs>,
+    notes: Vec<String>,
 }
 
 /// Longer paths the system takes for no socket.
@@ -114,30 +127,18 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
     let address = listener.local_addr().map_err(text)?;
     // All of it: a start that begins at a snapshot would not come upon damage before that.
     let store = Store::open_or_create(&options.data, Check::Full).map_err(text)?;
-    let mut local = LocalOptions::new(options.shim.clone());
-    local.gpus = match options.virtual_gpus {
-        count if options.always_virtual => GpuSource::Virtual { count },
-        count => GpuSource::Detected { virtual_if_none: count },
-    };
-    local.virtual_hosts = options.virtual_hosts;
     let checkpoints = options.work.join("checkpoints");
     make_reachable(&options).map_err(|error| format!("{}: {error}", options.work.display()))?;
-    local.checkpoint_root = Some(checkpoints.clone());
     let socket = options.work.join("socket");
     let is_short = socket.as_os_str().len() < SOCKET_BYTES_MAX;
-    local.socket = is_short.then(|| socket.clone());
     let report_key = ReportKey::open(&options.data)
         .map_err(|error| format!("{}: {error}", options.data.display()))?;
-    let mut engine = LocalEngine::open(&options.data.join("engine"), local).map_err(text)?;
-    let found = engine.hosts().map_err(text)?;
-    if found.iter().all(|host| host.gpus == 0) {
-        return Err(
-            "this machine has no GPUs that the driver knows: try it with --virtual-gpus 8".into()
-        );
-    }
+    let Opened { engine, hosts: found, logs, mut notes } = match &options.slurm {
+        Some(slurm) => open_slurm(slurm, &options)?,
+        None => open_local(&options, &checkpoints, is_short.then_some(&socket))?,
+    };
     let hosts: Vec<String> =
         found.iter().map(|host| format!("{}: {} x {}", host.name, host.gpus, host.model)).collect();
-    let (mut notes, logs) = (engine.notes().to_vec(), engine.logs());
     if !is_short {
         notes.push(format!(
             "work cannot report: the path {} has {SOCKET_BYTES_MAX} bytes or more, which no socket takes; use a shorter --data",
@@ -159,7 +160,7 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
         log_files_max: options.rotation.files_max,
         as_user: options.as_user,
         report_key: is_short.then(|| report_key.clone()),
-        accounts: crate::arrivals::Accounts::default(),
+        accounts: options.slurm.as_ref().map(|slurm| slurm.accounts.clone()).unwrap_or_default(),
         snapshot_every: SNAPSHOT_EVERY,
     };
     let data = options.data.clone();
@@ -168,8 +169,7 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
     };
     let watch = Watch { hub: Arc::new(Hub::default()), metrics: Arc::new(Metrics::default()) };
     let journal = Measured::new(store, Arc::clone(&watch.metrics));
-    let mut daemon =
-        Daemon::open(journal, Box::new(engine) as _, clock, start, first).map_err(text)?;
+    let mut daemon = Daemon::open(journal, engine, clock, start, first).map_err(text)?;
     must_be_the_same(&daemon, &found)?;
     if let Some(told) = options.settings.cannot_change(&daemon.site().created.settings).first() {
         return Err(told.clone());
@@ -186,11 +186,51 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
     let limiter = Limiter::by_process_clock(&options.limits);
     // Who follows from the first moment on misses nothing of it.
     watch.hub.look(&daemon);
-    let driver = Driver::start(daemon, watch.clone()).map_err(text)?;
+    let gate = options.slurm.as_ref().and_then(GateKeeper::new);
+    let look_again = if options.slurm.is_some() { slurm::LOOK_AGAIN } else { LOOK_AGAIN };
+    let watching = Watching { watch: watch.clone(), gate };
+    let driver = Driver::start(daemon, watching, look_again).map_err(text)?;
     let shared = Shared::new(driver.handle.clone(), logs, &watch, options.limits, limiter);
     let taken = report::router(driver.handle.clone(), report_key, shared.progress.clone());
     let reports = reports.map(|socket| (socket, taken));
     Ok(Up { driver, shared, reports, listener, runtime, first_secret, address, hosts, notes })
+}
+
+fn open_local(
+    options: &UpOptions,
+    checkpoints: &Path,
+    socket: Option<&PathBuf>,
+) -> Result<Opened, String> {
+    let mut local = LocalOptions::new(options.shim.clone());
+    local.gpus = match options.virtual_gpus {
+        count if options.always_virtual => GpuSource::Virtual { count },
+        count => GpuSource::Detected { virtual_if_none: count },
+    };
+    local.virtual_hosts = options.virtual_hosts;
+    local.checkpoint_root = Some(checkpoints.to_owned());
+    local.socket = socket.cloned();
+    let mut engine = LocalEngine::open(&options.data.join("engine"), local).map_err(text)?;
+    let hosts = engine.hosts().map_err(text)?;
+    if hosts.iter().all(|host| host.gpus == 0) {
+        return Err(
+            "this machine has no GPUs that the driver knows: try it with --virtual-gpus 8".into()
+        );
+    }
+    let (notes, logs) = (engine.notes().to_vec(), Some(engine.logs()));
+    Ok(Opened { engine: Box::new(engine), hosts, logs, notes })
+}
+
+fn open_slurm(slurm: &SlurmWanted, options: &UpOptions) -> Result<Opened, String> {
+    let mut engine = slurm.open(&options.data.join("engine"))?;
+    let mut hosts = engine.hosts().map_err(|error| format!("slurm: {error}"))?;
+    hosts.retain(|host| host.gpus > 0);
+    if hosts.is_empty() {
+        return Err(format!(
+            "slurm.partitions: no node of {} has GPUs (Gres=gpu:…)",
+            slurm.options.partitions.join(", ")
+        ));
+    }
+    Ok(Opened { engine: Box::new(engine), hosts, logs: None, notes: Vec::new() })
 }
 
 impl Up {

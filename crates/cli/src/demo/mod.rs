@@ -49,6 +49,7 @@ pub(crate) fn demo(args: &UpArgs) -> Result<(), Failure> {
     let (data, temporary) = folder(args)?;
     let _logs = logs(&LogFilter::of(None, "warn"), args.log_json, args)?;
     let options = UpOptions {
+        slurm: None,
         work: data.clone(),
         limits: bursar_server::limits::Limits::default(),
         data: data.clone(),

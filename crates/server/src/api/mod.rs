@@ -50,8 +50,8 @@ pub type LocalDaemon = crate::daemon::Daemon<
 pub struct Shared {
     /// The way to the daemon.
     pub daemon: Handle<LocalDaemon>,
-    /// The logs of attempts, read beside the daemon.
-    pub logs: Arc<bursar_engine::local::Logs>,
+    /// The logs of attempts, where they can be read beside the daemon.
+    pub logs: Option<Arc<bursar_engine::local::Logs>>,
     /// What changed.
     pub hub: Arc<Hub>,
     /// What is measured.
@@ -71,14 +71,14 @@ impl Shared {
     #[must_use]
     pub fn new(
         daemon: Handle<LocalDaemon>,
-        logs: bursar_engine::local::Logs,
+        logs: Option<bursar_engine::local::Logs>,
         watch: &crate::watch::Watch,
         limits: Limits,
         limiter: Limiter,
     ) -> Self {
         Self {
             daemon,
-            logs: Arc::new(logs),
+            logs: logs.map(Arc::new),
             progress: crate::report::Progress::default(),
             hub: Arc::clone(&watch.hub),
             metrics: Arc::clone(&watch.metrics),

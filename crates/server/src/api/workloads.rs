@@ -17,7 +17,6 @@ use bursar_site::requests::WouldStart;
 use bursar_site::views::Standing;
 use bursar_site::{Body, Refused, Site};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
 pub(super) fn unix(daemon: &LocalDaemon) -> impl Fn(u64) -> u64 + '_ {
@@ -372,13 +371,24 @@ pub(super) async fn log(
     let Some(attempt) = attempt.filter(|attempt| (1..=attempts).contains(attempt)) else {
         return Ok(Json(part));
     };
-    let logs = Arc::clone(&shared.logs);
-    let read = tokio::task::spawn_blocking(move || {
-        let key = AttemptKey::new(number.to_string(), attempt)?;
-        logs.read(&key, query.offset, LOG_BYTES_MAX)
-    });
+    let key = AttemptKey::new(number.to_string(), attempt);
+    let read = match (shared.logs.clone(), key) {
+        (_, Err(_)) => None,
+        (Some(logs), Ok(key)) => {
+            let read =
+                tokio::task::spawn_blocking(move || logs.read(&key, query.offset, LOG_BYTES_MAX));
+            read.await.ok().and_then(Result::ok)
+        }
+        // Only the engine knows where.
+        (None, Ok(key)) => {
+            let read = move |daemon: &mut LocalDaemon| {
+                daemon.engine().read_log(&key, query.offset, LOG_BYTES_MAX).ok()
+            };
+            shared.daemon.with(read).await.ok().flatten()
+        }
+    };
     // An attempt that has not started has no log yet.
-    if let Ok(Ok(chunk)) = read.await {
+    if let Some(chunk) = read {
         part.text = String::from_utf8_lossy(&chunk.bytes).into_owned();
         (part.offset, part.next_offset) = (chunk.offset, chunk.next_offset);
     }

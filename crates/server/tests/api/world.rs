@@ -223,9 +223,10 @@ impl World {
         let mut daemon = Daemon::open(journal, engine, clock, options, first).expect("a daemon");
         issue_tokens(&mut daemon);
         watch.hub.look(&daemon);
-        let driver = Driver::start(daemon, watch.clone()).expect("a thread");
+        let driver = Driver::start(daemon, watch.clone(), bursar_server::driver::LOOK_AGAIN)
+            .expect("a thread");
         let handle = driver.handle.clone();
-        let shared = Shared::new(handle.clone(), logs, &watch, limits, limiter);
+        let shared = Shared::new(handle.clone(), Some(logs), &watch, limits, limiter);
         let router = router(shared);
         Self { dir, router, hub: watch.hub, processes, handle, driver: Some(driver) }
     }

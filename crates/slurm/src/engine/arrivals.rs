@@ -86,7 +86,7 @@ impl SlurmEngine {
     }
 
     /// The hosts of a job that runs, and its GPUs on each.
-    fn placement(&self, job: &Job) -> Vec<(String, u32)> {
+    pub(super) fn placement(&self, job: &Job) -> Vec<(String, u32)> {
         let hosts = u32::try_from(job.nodes.len()).unwrap_or(u32::MAX).max(1);
         // Slurm's queue has the sum alone. Where it is uneven, the first hosts are taken to have the rest.
         let (each, rest) = (job.gpus.count / hosts, job.gpus.count % hosts);

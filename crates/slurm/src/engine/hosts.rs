@@ -36,7 +36,11 @@ impl SlurmEngine {
                 name: node.name.clone(),
                 gpus: node.gpus.count,
                 model: node.gpus.model.clone().unwrap_or_default(),
-                healthy: !node.is_broken() && !silent && (!node.drains() || is_ours(node)),
+                healthy: !node.is_broken() && !silent,
+                closed: (node.drains() && !is_ours(node)).then(|| {
+                    let reason = node.reason.as_deref().unwrap_or("no reason is given");
+                    format!("drained in Slurm: {reason}")
+                }),
                 cordoned: cordons.contains(&node.name) || is_ours(node),
             }
         };

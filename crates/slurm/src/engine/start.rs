@@ -7,6 +7,7 @@ use super::SlurmEngine;
 use crate::read::{Job, JobState};
 use crate::records::{Record, Stage};
 use bursar_engine::{AttemptKey, Error, ErrorKind, StartOrder};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How old a look at the queue may be that a start goes by.
@@ -70,6 +71,9 @@ impl SlurmEngine {
             Err(error) => return Ok(Err(error.to_string())),
         };
         let Some(job) = job else { return Ok(Err("Slurm has no such job any more".to_owned())) };
+        if matches!(job.state, JobState::Running) && record.adopts {
+            return self.claim_running(order, &job);
+        }
         if !matches!(job.state, JobState::Pending) {
             return Ok(Err(format!("job {} runs already, or has ended", job.id)));
         }
@@ -93,6 +97,36 @@ impl SlurmEngine {
         if let Err(error) = self.scontrol(["release", &job.id]) {
             self.reasons.insert(key.clone(), error.said());
         }
+        Ok(Ok(()))
+    }
+
+    /// Claims a job that somebody else started, if it runs where the attempt is said to run.
+    fn claim_running(
+        &mut self,
+        order: &StartOrder,
+        job: &Job,
+    ) -> Result<Result<(), String>, Error> {
+        let wanted: BTreeMap<&str, usize> =
+            order.placement.iter().map(|part| (&*part.host, part.gpus.len())).collect();
+        let placement = self.placement(job);
+        let found: BTreeMap<&str, usize> =
+            placement.iter().map(|(host, gpus)| (&**host, *gpus as usize)).collect();
+        if wanted != found {
+            return Ok(Err(format!("job {} runs elsewhere: somebody else started it", job.id)));
+        }
+        let mut note = job.note.clone().unwrap_or_else(|| crate::declare::Note::new("none"));
+        note.claim = Some(order.key.clone());
+        let (id, note) = (format!("JobId={}", job.id), format!("AdminComment={note}"));
+        if let Err(error) = self.scontrol(["update", &id, &note]) {
+            return Ok(Err(error.said()));
+        }
+        self.records.change(&order.key, |record| {
+            record.job = Some(job.id.clone());
+            record.log_uid = job.uid;
+            record.restarts = job.restarts;
+            record.stage = Stage::Released { at_ms: crate::now_ms() };
+        })?;
+        self.changed();
         Ok(Ok(()))
     }
 

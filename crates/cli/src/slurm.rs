@@ -1,0 +1,98 @@
+//! What the configuration says about a cluster of Slurm that is to be governed.
+
+use bursar_server::arrivals::Accounts;
+use bursar_server::slurm::SlurmWanted;
+use bursar_site::declare::Duration;
+use bursar_slurm::client::SystemClients;
+use bursar_slurm::{SignalTarget, SlurmOptions};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// `slurm:` of `bursar.yaml`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SlurmBlock {
+    /// The partitions that are governed.
+    pub(crate) partitions: Vec<String>,
+    /// Which budgets Slurm's accounts are, where the names do not say so.
+    accounts: BTreeMap<String, String>,
+    /// `slurm.conf`, if it is not where Slurm looks by itself.
+    pub(crate) conf: Option<PathBuf>,
+    /// The folder where the gate's table is written, if we are to write it: that of `slurm.conf`.
+    pub(crate) gate: Option<PathBuf>,
+    /// By what Slurm's clients are run: `[sudo, -n, -u, slurm]`.
+    run_by: Vec<String>,
+    /// Whether jobs that do not say so may be resumed.
+    resumable: bool,
+    checkpoint_signal: Option<String>,
+    warn_signal: Option<String>,
+    signal_to: Option<SignalTo>,
+    start_within: Option<Duration>,
+    starts_at_once: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SignalTo {
+    Script,
+    Steps,
+    Both,
+}
+
+impl SlurmBlock {
+    /// Paths in it are relative to where its file lies.
+    pub(crate) fn resolve(&mut self, folder: &Path) {
+        for path in [&mut self.conf, &mut self.gate].into_iter().flatten() {
+            *path = folder.join(&*path);
+        }
+    }
+
+    /// What is wanted, or the key that is wrong.
+    pub(crate) fn wanted(&self) -> Result<SlurmWanted, String> {
+        if self.partitions.is_empty() {
+            return Err(
+                "slurm.partitions: name those that are to be governed, such as [gpu]".into()
+            );
+        }
+        let mut options = SlurmOptions::new(self.partitions.clone());
+        let signal = |key: &str, name: &String| {
+            name.parse().map_err(|error| format!("slurm.{key}: {error}; give USR1"))
+        };
+        if let Some(name) = &self.checkpoint_signal {
+            options.checkpoint_signal = signal("checkpoint_signal", name)?;
+        }
+        if let Some(name) = &self.warn_signal {
+            options.warn_signal = Some(signal("warn_signal", name)?);
+        }
+        options.signal_scope = match self.signal_to.unwrap_or(SignalTo::Script) {
+            SignalTo::Script => SignalTarget::Script,
+            SignalTo::Steps => SignalTarget::Steps,
+            SignalTo::Both => SignalTarget::Both,
+        };
+        if let Some(limit) = self.start_within {
+            if limit.0 < 1000 {
+                return Err("slurm.start_within: Slurm needs some seconds; give 60s".into());
+            }
+            options.start_limit = std::time::Duration::from_millis(limit.0);
+        }
+        if let Some(most) = self.starts_at_once {
+            if most == 0 {
+                return Err("slurm.starts_at_once: 0 starts nothing; give 50".into());
+            }
+            options.releases_max = most;
+        }
+        let mut clients =
+            SystemClients { through: self.run_by.clone(), ..SystemClients::default() };
+        if let Some(conf) = &self.conf {
+            clients.env.insert("SLURM_CONF".into(), conf.display().to_string());
+        }
+        Ok(SlurmWanted {
+            options,
+            clients,
+            accounts: Accounts(self.accounts.clone()),
+            gate: self.gate.clone(),
+            resumable: self.resumable,
+        })
+    }
+}
