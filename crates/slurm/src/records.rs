@@ -11,6 +11,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long another process may have the folder before that is an error.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// An attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,10 +182,10 @@ impl Records {
         let lock =
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
         let lock = lock.map_err(|error| io_error(&path, &error))?;
-        if let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        lock_it(&lock).map_err(|error| {
             let said = format!("{} is in use by another process ({error})", folder.display());
-            return Err(Error::new(ErrorKind::InUse, said));
-        }
+            Error::new(ErrorKind::InUse, said)
+        })?;
         let mut records = Self { folder: folder.to_owned(), live: BTreeMap::new(), _lock: lock };
         let attempts = folder.join("attempts");
         for entry in fs::read_dir(&attempts).map_err(|error| io_error(&attempts, &error))? {
@@ -281,6 +285,17 @@ impl Records {
         let path = self.folder.join("cordons");
         let text: String = hosts.iter().map(|host| format!("{host}\n")).collect();
         write(&path, text.as_bytes()).map_err(|error| io_error(&path, &error))
+    }
+}
+
+/// A process that is just being started has what its parent had open, for a moment: so not at the first attempt alone.
+fn lock_it(lock: &File) -> rustix::io::Result<()> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+            answer => return answer,
+        }
     }
 }
 

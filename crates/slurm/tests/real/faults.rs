@@ -1,1 +1,148 @@
-//! To come.
+//! Everything is killed at bad moments, and clients fail before or after they had their effect.
+
+use crate::lab::{self, Lab, skipped};
+use crate::world::{SAVES, SHORT, World, key};
+use bursar_engine::{AttemptState, Engine, Outcome};
+use bursar_slurm::client::{Call, ClientError, Clients, Program, SystemClients};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Clients of which a call of this program fails: the nth, before or after it had its effect.
+struct Failing {
+    clients: SystemClients,
+    program: Program,
+    word: &'static str,
+    after: bool,
+    calls_left: Arc<AtomicU32>,
+}
+
+impl Clients for Failing {
+    fn run(&self, call: &Call) -> Result<Vec<u8>, ClientError> {
+        let meant = call.program == self.program && call.args.iter().any(|arg| arg == self.word);
+        let fails = meant && self.calls_left.fetch_sub(1, Ordering::Relaxed) == 1;
+        if fails && !self.after {
+            return Err(ClientError::TimedOut { call: call.to_string(), limit_ms: 0 });
+        }
+        let answer = self.clients.run(call)?;
+        if fails {
+            return Err(ClientError::TimedOut { call: call.to_string(), limit_ms: 0 });
+        }
+        Ok(answer)
+    }
+}
+
+#[test]
+fn a_client_that_fails_loses_nothing_and_starts_nothing_twice() {
+    if skipped() {
+        return;
+    }
+    let mut world = World::on(Lab::one_node());
+    let host = world.lab.hosts[0].clone();
+    let mut attempt = 0;
+    for (word, after) in
+        [("update", false), ("update", true), ("release", false), ("release", true)]
+    {
+        let job = world.sbatch(
+            "alice",
+            &["--gpus=1", "--comment=resumable"],
+            "echo ran >> ran-$SLURM_JOB_ID; sleep 1",
+        );
+        let arrival = world.await_waiting(&job);
+        let clients = Failing {
+            clients: world.lab.clients(),
+            program: Program::Scontrol,
+            word,
+            after,
+            calls_left: Arc::new(AtomicU32::new(1)),
+        };
+        world.restart_with(clients);
+        let outcome = loop {
+            attempt += 1;
+            world.start(&key(attempt), &arrival, &[(&host, 1)]);
+            let outcome = world.await_exit(&key(attempt)).outcome;
+            if !matches!(outcome, Outcome::NotStarted { .. }) {
+                break outcome;
+            }
+            // Never started, so it waits as before.
+            assert_eq!(world.await_waiting(&job).name, arrival.name, "{word} {after}");
+        };
+        assert_eq!(outcome, Outcome::Exit { code: 0 }, "{word} {after}");
+        let ran =
+            fs::read_to_string(world.lab.jobs().join(format!("ran-{job}"))).expect("its mark");
+        assert_eq!(ran, "ran\n", "{word} {after}");
+    }
+}
+
+#[test]
+fn records_that_are_lost_are_read_from_the_jobs() {
+    if skipped() {
+        return;
+    }
+    let mut world = World::on(Lab::one_node());
+    let host = world.lab.hosts[0].clone();
+    let job = world.sbatch("alice", &["--gpus=1", "--comment=resumable"], SAVES);
+    let arrival = world.await_waiting(&job);
+    world.start(&key(1), &arrival, &[(&host, 1)]);
+    let started = world.await_running(&key(1));
+    world.forget_everything();
+    assert_eq!(world.await_running(&key(1)), started);
+    assert_eq!(world.arrival(&job), None);
+    world.engine().stop(&key(1)).expect("stop");
+    assert_eq!(world.await_exit(&key(1)).outcome, Outcome::Signal { number: 15 });
+}
+
+/// Kills slurmctld at once, and brings it up again.
+fn kill_controller() {
+    let pid = fs::read_to_string(lab::folder().join("run/slurmctld.pid")).expect("its pid");
+    let pid: i32 = pid.trim().parse().expect("its pid");
+    let program = fs::read_link(format!("/proc/{pid}/exe")).expect("its program");
+    assert!(program.ends_with("slurmctld-wlm"), "{program:?}");
+    kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL).expect("to kill it");
+    std::thread::sleep(Duration::from_millis(200));
+    lab::up();
+}
+
+#[test]
+fn a_controller_that_is_killed_confuses_nobody() {
+    if skipped() {
+        return;
+    }
+    let mut world = World::on(Lab::all_nodes());
+    let runs = world.sbatch("alice", &["--gpus=1", "--comment=resumable"], SAVES);
+    let waits = world.sbatch("alice", &["--gpus=1"], SHORT);
+    let running = world.await_waiting(&runs);
+    world.start(&key(1), &running, &[("n1", 1)]);
+    let started = world.await_running(&key(1));
+    let waiting = world.await_waiting(&waits);
+    // The controller writes its state down every five seconds.
+    std::thread::sleep(Duration::from_secs(7));
+    let lost = world.sbatch("alice", &["--gpus=1"], SHORT);
+    let lost_arrival = world.await_waiting(&lost);
+    kill_controller();
+    let again = world.sbatch("bob", &["--gpus=1"], SHORT);
+    // Whether the number was given out again is Slurm's affair; usually it was. The name never is.
+    let again_arrival = world.await_waiting(&again);
+    assert_ne!(again_arrival.name, lost_arrival.name);
+    let names: BTreeSet<String> =
+        world.arrivals().into_iter().map(|arrival| arrival.name).collect();
+    assert!(names.contains(&waiting.name));
+    if again == lost {
+        assert!(!names.contains(&lost_arrival.name));
+        // Orders for the one do nothing to the other.
+        world.engine().withdraw(&lost_arrival.name).expect("withdraw");
+        world.start(&key(2), &lost_arrival, &[("n2", 1)]);
+        assert!(matches!(world.await_exit(&key(2)).outcome, Outcome::NotStarted { .. }));
+        assert_eq!(world.await_waiting(&again).name, again_arrival.name);
+    }
+    let seen = world.see(&key(1)).expect("it is known").state;
+    let AttemptState::Running { started_at, .. } = seen else { panic!("{seen:?}") };
+    assert_eq!(started_at.unix_ms, started * 1000);
+    world.start(&key(3), &waiting, &[("n3", 1)]);
+    assert_eq!(world.await_exit(&key(3)).outcome, Outcome::Exit { code: 0 });
+    world.engine().stop(&key(1)).expect("stop");
+    world.await_exit(&key(1));
+}

@@ -214,8 +214,9 @@ impl Lab {
                 );
             }
         }
-        for round in 0..600 {
-            let left = self.ok("svc", "squeue", &["-h", "-a", "-p", &partition, "-o", "%A"]);
+        let mut seen = String::new();
+        for round in 0..1200 {
+            let left = self.ok("svc", "squeue", &["-h", "-a", "-p", &partition, "-o", "%A %T"]);
             let nodes = self.hosts.join(",");
             let states =
                 self.ok("svc", "sinfo", &["-h", "-N", "-p", &partition, "-n", &nodes, "-o", "%T"]);
@@ -223,13 +224,14 @@ impl Lab {
                 return;
             }
             if !left.is_empty() && round % 40 == 0 {
-                for job in left.lines() {
+                for job in left.lines().filter_map(|line| line.split(' ').next()) {
                     self.as_user("svc", "scancel", &[job]);
                 }
             }
+            seen = format!("jobs {left:?}, nodes {states:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("the nodes {:?} do not become idle", self.hosts);
+        panic!("the nodes {:?} do not become idle: {seen}", self.hosts);
     }
 }
 
