@@ -81,7 +81,7 @@ MaxJobCount=100000
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill
-SchedulerParameters=batch_sched_delay=1,sched_interval=5,bf_interval=5,bf_continue,bf_yield_interval=200000,bf_yield_sleep=100000
+SchedulerParameters=batch_sched_delay=1,sched_interval=2,bf_interval=2,bf_continue,bf_yield_interval=200000,bf_yield_sleep=100000
 PriorityType=priority/multifactor
 PriorityDecayHalfLife=7-0
 PriorityCalcPeriod=1

@@ -15,6 +15,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 impl SlurmEngine {
     pub(super) fn find_ends(&mut self, unseen: &Unseen, jobs: &[Job]) -> Result<(), Error> {
+        if unseen.gone.is_empty() && unseen.put_back.is_empty() {
+            return Ok(());
+        }
         let mut put_back = unseen.put_back.clone();
         let mut to_account = Vec::new();
         let remembered = self.remembered(&self.jobs_of(&unseen.gone))?;
@@ -34,16 +37,7 @@ impl SlurmEngine {
                 }
             }
         }
-        for key in put_back.keys() {
-            let Some(record) = self.records.get(key).cloned() else { continue };
-            if let Stage::Returning(end) = &record.stage {
-                self.end(key, end.clone())?;
-                let job = jobs.iter().find(|job| is_named(job, &record));
-                self.tidy(&record, job);
-            } else {
-                to_account.push(key.clone());
-            }
-        }
+        to_account.extend(put_back.keys().cloned());
         self.account(&to_account, &put_back, jobs)
     }
 
@@ -120,23 +114,33 @@ impl SlurmEngine {
         let runs = self.accounted(&self.jobs_of(keys)).unwrap_or_default();
         for key in keys {
             let Some(record) = self.records.get(key).cloned() else { continue };
-            let row = row_of(&runs, key);
-            let end = match row {
-                Some((run, ending)) => {
+            let end = match (row_of(&runs, key), &record.stage) {
+                // Slurm has a run that ended by itself end anew when its job is put back: that is what it charges.
+                (Some((_, ending)), Stage::Returning(_))
+                    if ending != Ending::Requeued
+                        && put_back.contains_key(key)
+                        && !self.is_missed_for_long(key) =>
+                {
+                    None
+                }
+                (Some((run, Ending::Requeued)), Stage::Returning(end)) => {
+                    let ended_s = run.ended.unwrap_or(end.ended_s);
+                    Some(End { ended_s, ..end.clone() })
+                }
+                // It was to go back, but Slurm has dropped it, or its accounts do not answer.
+                (row, Stage::Returning(end)) => {
+                    (row.is_some() || self.is_missed_for_long(key)).then(|| end.clone())
+                }
+                (Some((run, ending)), _) => {
                     self.remark(key, ending)?;
-                    Some(end_of_row(&record, run, ending))
+                    Some(self.as_script_says(&record, end_of_row(&record, run, ending)))
                 }
-                None if self.is_missed_for_long(key) => {
-                    Some(end_without_row(&record, put_back.get(key)))
+                (None, _) => {
+                    let late = self.is_missed_for_long(key);
+                    late.then(|| end_without_row(&record, put_back.get(key)))
                 }
-                None => None,
             };
             let Some(end) = end else { continue };
-            let end = match &record.stage {
-                // It ended, and was to go back, but Slurm has dropped it.
-                Stage::Returning(end) => end.clone(),
-                _ => self.as_script_says(&record, end),
-            };
             self.end(key, end)?;
             if put_back.contains_key(key) {
                 let job = jobs.iter().find(|job| is_named(job, &record));

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// How old a look at the queue may be that a start goes by.
 const LOOK_AGE_MAX: Duration = Duration::from_secs(1);
 
+/// How long after a job was put back it may run again, in seconds.
+const PUT_BACK_S: u64 = 2;
+
 impl SlurmEngine {
     pub(super) fn start_attempt(&mut self, order: &StartOrder) -> Result<(), Error> {
         order.check()?;
@@ -150,9 +153,15 @@ impl SlurmEngine {
             let hosts: Vec<&str> = order.placement.iter().map(|part| &*part.host).collect();
             args.push(format!("ReqNodeList={}", hosts.join(",")));
         }
-        // Slurm lets what was put back wait for two minutes, for the sake of credentials that have not expired.
+        // Slurm lets what was put back wait for two minutes. It needs two seconds: a node refuses a launch whose credential
+        // is not younger than the second in which it revoked the one before.
         if job.restarts > 0 {
-            args.push("StartTime=now".to_owned());
+            let now_s = crate::now_ms() / 1000;
+            let wait_s = (job.submitted.unwrap_or(now_s) + PUT_BACK_S).saturating_sub(now_s);
+            args.push(match wait_s {
+                0 => "StartTime=now".to_owned(),
+                wait_s => format!("StartTime=now+{}seconds", wait_s.min(PUT_BACK_S)),
+            });
         }
         args
     }

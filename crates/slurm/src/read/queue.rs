@@ -236,8 +236,20 @@ fn job(row: &[String]) -> Result<Job, Unreadable> {
         note: present(note).and_then(|note| note.parse().ok()),
         uid: uid.trim().parse().ok(),
         has_script: batch.trim() == "1",
-        log: present(log).filter(|log| log.starts_with('/')).map(Into::into),
+        log: log_of(log, raw, task),
     })
+}
+
+/// Where a job writes. Of tasks of arrays squeue says it as of other jobs, which is not so.
+fn log_of(log: &str, raw: u64, task: Option<(u64, u32)>) -> Option<PathBuf> {
+    let log = present(log).filter(|log| log.starts_with('/'))?;
+    match task {
+        None => Some(log.into()),
+        Some((array, task)) => {
+            let folder = log.strip_suffix(&format!("/slurm-{raw}.out"))?;
+            Some(format!("{folder}/slurm-{array}_{task}.out").into())
+        }
+    }
 }
 
 impl Job {

@@ -3,6 +3,7 @@
 use crate::lab::{self, Lab, skipped};
 use crate::world::{SAVES, SHORT, World, key};
 use bursar_engine::{AttemptState, Engine, Outcome};
+use bursar_slurm::SlurmOptions;
 use bursar_slurm::client::{Call, ClientError, Clients, Program, SystemClients};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
@@ -74,6 +75,108 @@ fn a_client_that_fails_loses_nothing_and_starts_nothing_twice() {
         let ran =
             fs::read_to_string(world.lab.jobs().join(format!("ran-{job}"))).expect("its mark");
         assert_eq!(ran, "ran\n", "{word} {after}");
+    }
+}
+
+/// Clients that die with their daemon at the nth call that changes something, before or after it had its effect.
+struct Deadly {
+    clients: SystemClients,
+    after: bool,
+    calls_left: Arc<AtomicU32>,
+}
+
+impl Clients for Deadly {
+    fn run(&self, call: &Call) -> Result<Vec<u8>, ClientError> {
+        let changes = matches!(call.program, Program::Scontrol | Program::Scancel);
+        let dies = changes && self.calls_left.fetch_sub(1, Ordering::Relaxed) == 1;
+        assert!(!dies || self.after, "the daemon is killed here, as the test has it");
+        let answer = self.clients.run(call);
+        assert!(!dies, "the daemon is killed here, as the test has it");
+        answer
+    }
+}
+
+/// It saves in its first run, and ends in its second.
+const TWO_RUNS: &str = "echo ran >> ran-$SLURM_JOB_ID\n\
+    if [ -n \"$SLURM_RESTART_COUNT\" ]; then exit 0; fi\n\
+    trap 'exit 3' USR1; while :; do sleep 0.05; done";
+
+/// Drives a job to its end as a daemon would, by what it sees, with an engine that dies at the nth change and comes back.
+/// Gives how many changes there were before that.
+fn drive(world: &mut World, nth: u32, after: bool) -> u32 {
+    let host = world.lab.hosts[0].clone();
+    let job = world.sbatch("alice", &["--gpus=1", "--comment=resumable"], TWO_RUNS);
+    let arrival = world.await_waiting(&job);
+    world.forget_everything();
+    let calls_left = Arc::new(AtomicU32::new(nth));
+    let clients =
+        Deadly { clients: world.lab.clients(), after, calls_left: Arc::clone(&calls_left) };
+    world.restart_with(clients);
+    let (mut attempt, mut saved, mut ended) = (1, false, false);
+    world.until(&format!("the end of job {job}, killed at change {nth}"), |world| {
+        let round = std::panic::AssertUnwindSafe(|| {
+            match world.see(&key(attempt)).map(|seen| seen.state) {
+                None => world.start(&key(attempt), &arrival, &[(&host, 1)]),
+                Some(AttemptState::Starting) => {}
+                Some(AttemptState::Running { .. }) if !saved => {
+                    world
+                        .engine()
+                        .signal(&key(attempt), bursar_engine::Signal::Checkpoint)
+                        .expect("signal");
+                }
+                Some(AttemptState::Running { .. }) => {}
+                Some(AttemptState::Exited(exited)) => match exited.outcome {
+                    Outcome::NotStarted { .. } => attempt += 1,
+                    Outcome::Exit { code: 3 } => {
+                        assert!(exited.was_told_to_leave && !saved, "{exited:?}");
+                        (saved, attempt) = (true, attempt + 1);
+                    }
+                    Outcome::Exit { code: 0 } => ended = true,
+                    other => panic!("it ended otherwise: {other:?}"),
+                },
+            }
+        });
+        if let Err(panic) = std::panic::catch_unwind(round) {
+            let said = panic.downcast_ref::<&str>().copied().unwrap_or_default();
+            assert!(said.contains("the daemon is killed here"), "{nth}: {said}");
+            world.restart();
+        }
+        ended.then_some(())
+    });
+    assert!(saved, "{nth}");
+    let ran = fs::read_to_string(world.lab.jobs().join(format!("ran-{job}"))).expect("its marks");
+    assert_eq!(ran, "ran\nran\n", "change {nth}: two runs, and no other");
+    let rows = world.until("both rows", |world| {
+        Some(world.accounts(&job)).filter(|rows| rows.len() > 1)
+    });
+    assert_eq!(rows.len(), 2, "change {nth}: {rows:?}");
+    nth.wrapping_sub(calls_left.load(Ordering::Relaxed))
+}
+
+/// Kills the daemon at each change that a job's way takes, one after the other.
+fn killed_at_each_change(after: bool) {
+    let lab = Lab::one_node();
+    let mut options = SlurmOptions::new(lab.partitions.clone());
+    options.signal_after = Duration::ZERO;
+    let mut world = World::with(lab, options);
+    let changes = drive(&mut world, u32::MAX, after);
+    assert!((6..20).contains(&changes), "{changes} changes");
+    for nth in 1..=changes {
+        drive(&mut world, nth, after);
+    }
+}
+
+#[test]
+fn killed_before_each_change_a_job_runs_as_often_as_it_should() {
+    if !skipped() {
+        killed_at_each_change(false);
+    }
+}
+
+#[test]
+fn killed_after_each_change_a_job_runs_as_often_as_it_should() {
+    if !skipped() {
+        killed_at_each_change(true);
     }
 }
 

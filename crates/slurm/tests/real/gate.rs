@@ -153,7 +153,7 @@ fn what_is_not_governed_is_not_touched() {
     if skipped() {
         return;
     }
-    let world = World::on(Lab::all_nodes());
+    let mut world = World::on(Lab::all_nodes());
     let args =
         ["--parsable", "--partition=free", "--comment=an experiment of mine", "--wrap=sleep 100"];
     let job = world.lab.ok("carol", "sbatch", &args);
@@ -168,6 +168,7 @@ fn what_is_not_governed_is_not_touched() {
     );
     assert!(!smuggled.status.success());
     world.lab.ok("carol", "scancel", &[&job]);
+    world.until("its end", |world| (world.field(&job, "State") == "CANCELLED").then_some(()));
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn a_job_saves_goes_back_and_resumes() {
     let mut world = World::on(Lab::one_node());
     let host = world.lab.hosts[0].clone();
     let job =
-        world.sbatch("alice", &["--gpus=3", "--comment=resumable", "--output=slurm-%j.out"], SAVES);
+        world.sbatch("alice", &["--gpus=3", "--comment=resumable", "--open-mode=append"], SAVES);
     let arrival = world.await_waiting(&job);
     world.start(&key(1), &arrival, &[(&host, 3)]);
     world.await_running(&key(1));

@@ -201,7 +201,7 @@ impl Lab {
         folder().join("jobs")
     }
 
-    /// Ends all jobs of these partitions, and waits until their nodes are idle.
+    /// Ends all jobs of these partitions, and waits until their nodes take new ones.
     pub(crate) fn clear(&self) {
         let partition = self.partitions.join(",");
         for node in &self.hosts {
@@ -220,7 +220,9 @@ impl Lab {
             let nodes = self.hosts.join(",");
             let states =
                 self.ok("svc", "sinfo", &["-h", "-N", "-p", &partition, "-n", &nodes, "-o", "%T"]);
-            if left.is_empty() && states.lines().all(|state| state == "idle") {
+            // Slurm 22.05 goes on saying "mixed" of a node that is idle, now and then.
+            let ready = |state: &str| state == "idle" || state == "mixed";
+            if left.is_empty() && states.lines().all(ready) {
                 return;
             }
             if !left.is_empty() && round % 40 == 0 {
@@ -231,7 +233,9 @@ impl Lab {
             seen = format!("jobs {left:?}, nodes {states:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("the nodes {:?} do not become idle: {seen}", self.hosts);
+        let queue = self.ok("svc", "squeue", &["-a", "-r", "-o", "%i %P %T %r %N %j"]);
+        let nodes = self.ok("svc", "scontrol", &["show", "node", &self.hosts.join(","), "-o"]);
+        panic!("the nodes {:?} do not become idle: {seen}\n{queue}\n{nodes}", self.hosts);
     }
 }
 
