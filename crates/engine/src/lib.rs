@@ -52,7 +52,7 @@ pub use error::{Error, ErrorKind};
 pub use key::AttemptKey;
 #[cfg(not(target_os = "linux"))]
 pub use local::shim_main;
-pub use local::{CgroupChoice, GpuSource, LocalEngine, LocalOptions};
+pub use local::{CgroupChoice, GpuSource, LocalEngine, LocalOptions, local_advice};
 pub use observation::{AttemptState, Exited, HostFacts, Moment, Observation, Outcome};
 pub use order::{HostGpus, StartOrder};
 #[cfg(target_os = "linux")]

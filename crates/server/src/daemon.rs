@@ -160,6 +160,12 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         &self.journal
     }
 
+    /// How attempts are started.
+    #[must_use]
+    pub const fn options(&self) -> &StartOptions {
+        &self.options
+    }
+
     /// How attempts that start from now on are started.
     pub const fn options_mut(&mut self) -> &mut StartOptions {
         &mut self.options

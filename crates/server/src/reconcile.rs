@@ -7,6 +7,7 @@ use bursar_engine::{
 };
 use bursar_site::record::Outcome;
 use bursar_site::views::Wanted;
+use bursar_site::work::ENDED_BY_SIGNAL;
 use bursar_site::{Attempt, Body, Site, Stage, Work};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -137,7 +138,7 @@ fn stopped(
     let left = (attempt.eviction.is_some() || requeued) && exited.was_told_to_leave;
     let (exit_code, detail) = match &exited.outcome {
         Seen::Exit { code } => (Some(*code), None),
-        Seen::Signal { number } => (None, Some(format!("ended by signal {number}"))),
+        Seen::Signal { number } => (None, Some(format!("{ENDED_BY_SIGNAL}{number}"))),
         Seen::StartFailed { reason } => (None, Some(format!("could not be started: {reason}"))),
         Seen::NotStarted { reason } | Seen::Lost { reason } => (None, Some(reason.clone())),
     };
@@ -148,7 +149,11 @@ fn stopped(
         // It waits again; but what is never to be started must not be tried for ever.
         (Seen::NotStarted { .. }, _) if never_ran(work) < tries_max => (Outcome::Lost, detail),
         (Seen::NotStarted { .. }, _) => (Outcome::Failed, detail),
-        (_, Wanted::Stop { reason }) => (Outcome::Failed, Some(format!("stopped: {reason}"))),
+        (_, Wanted::Stop { .. }) => {
+            let max = work.declared.max_runtime_ms.map(bursar_site::declare::span_text);
+            let max = max.unwrap_or_default();
+            (Outcome::Failed, Some(format!("it was stopped at its max_runtime of {max}")))
+        }
         // Work that was told to leave and ends has left, whatever it says at the end: if it had finished,
         // it finds so when it resumes.
         (Seen::Exit { .. } | Seen::Signal { .. }, _) if left => {

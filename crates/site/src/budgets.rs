@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for Share {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = f64::deserialize(deserializer)?;
         if !(0.0..=1e9).contains(&value) {
-            let problem = format!("share: {value} is not between 0 and 1000000000");
+            let problem = format!("{value} is not between 0 and 1000000000");
             return Err(serde::de::Error::custom(problem));
         }
         Ok(Self((value * 1e6).round() as u64))

@@ -251,7 +251,7 @@ impl PartialSchema for Array {
 impl ToSchema for Array {}
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a text or a number")]
 enum TextOrNumber {
     Number(f64),
     Text(String),
@@ -386,16 +386,8 @@ const TEXT_BYTES_MAX: usize = 128 * 1024;
 
 /// Reads a workload file. The error names line and field.
 pub fn read_workload(text: &str) -> Result<WorkloadDoc, Refused> {
-    let file: WorkloadFile =
-        serde_saphyr::from_str(text).map_err(|error| Refused::invalid(one_line(&error)))?;
+    let file: WorkloadFile = crate::yaml::read(text).map_err(Refused::invalid)?;
     Ok(file.workload)
-}
-
-/// The first line of a reader's message, which says what and where.
-fn one_line(error: &impl std::fmt::Display) -> String {
-    let text = error.to_string();
-    let first = text.lines().map(str::trim).find(|line| !line.is_empty());
-    printable(first.unwrap_or("it cannot be read"))
 }
 
 impl WorkloadDoc {

@@ -14,6 +14,8 @@ pub mod declare;
 mod entry;
 pub mod error;
 mod fold;
+pub mod forecast;
+pub mod past;
 pub mod plain;
 pub mod plan;
 pub mod record;
@@ -21,7 +23,9 @@ pub mod requests;
 pub mod site;
 pub mod snapshot;
 pub mod views;
+pub mod waiting;
 pub mod work;
+pub mod yaml;
 
 pub use arrivals::Incoming;
 pub use budgets::{BudgetDoc, Budgets};

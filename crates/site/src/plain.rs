@@ -17,7 +17,25 @@ pub fn obeyed(c: char) -> bool {
         )
 }
 
-/// A text as it may be shown in a sentence: nothing that would be obeyed, and not too much.
+/// A text on one line, without anything that would be obeyed.
+#[must_use]
+pub fn line(text: &str) -> String {
+    text.chars().map(|c| if obeyed(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// How many characters of what somebody wrote a sentence repeats.
+const SHOWN_MAX: usize = 80;
+
+/// A text as it may be shown in a sentence: nothing that would be obeyed, and not too much. What is left out is
+/// marked, and words are left whole if they are not endless themselves.
+pub(crate) fn shortened(text: &str) -> String {
+    let Some((end, _)) = text.char_indices().nth(SHOWN_MAX) else { return line(text) };
+    let shown = &text[..end];
+    let whole = shown.rfind(' ').filter(|&at| at > end / 2).map_or(shown, |at| &shown[..at]);
+    format!("{}…", line(whole))
+}
+
+/// As [`shortened`].
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().take(80).map(|c| if obeyed(c) { '\u{fffd}' } else { c }).collect()
+    shortened(text)
 }

@@ -34,17 +34,37 @@ impl Site {
     /// tells nothing about a secret.
     #[must_use]
     pub fn authenticate(&self, secret: &str, now_ms: u64) -> Option<&TokenIssued> {
+        self.token_of(secret, now_ms).ok()
+    }
+
+    /// As [`Site::authenticate`]; why it is refused is told to whoever has the secret, and to nobody else.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn token_of(&self, secret: &str, now_ms: u64) -> Result<&TokenIssued, String> {
         let hash = hash_of(secret);
         // Every token is compared in full, whichever fits: where a search ends would tell something, too.
         let mut found = None;
-        for (token, good) in self.tokens.values() {
-            let expired = token.expires_ms.is_some_and(|expires| expires <= now_ms);
-            let same: bool = token.secret_sha256.as_bytes().ct_eq(hash.as_bytes()).into();
-            if same & *good & !expired {
-                found = Some(token);
+        for entry in self.tokens.values() {
+            let same: bool = entry.0.secret_sha256.as_bytes().ct_eq(hash.as_bytes()).into();
+            if same {
+                found = Some(entry);
             }
         }
-        found
+        let Some((token, good)) = found else {
+            return Err("this site does not know it".to_owned());
+        };
+        let name = &token.token;
+        if !good {
+            return Err(format!("token '{name}' was revoked"));
+        }
+        match token.expires_ms.filter(|&expires| expires <= now_ms) {
+            Some(expired) => {
+                let ago = (now_ms - expired) / 1_000 * 1_000;
+                Err(format!("token '{name}' expired {} ago", crate::declare::span_text(ago)))
+            }
+            None => Ok(token),
+        }
     }
 
     /// A workload of `user`, or an array of them. The same key gives the same again. With `hold` it does not
@@ -58,13 +78,15 @@ impl Site {
     ) -> Result<Submission, Refused> {
         let accepted = doc.accept(user, &self.created.settings)?;
         let declared = &accepted.declared;
-        if !self.budgets.is_member(user, &declared.budget) {
+        let may = self.budgets.is_member(user, &declared.budget);
+        if !may || self.budgets.get(&declared.budget).is_none() {
             // Whether it exists is not for others to know.
-            return Err(Refused::forbidden(format!(
-                "budget_owner: there is no budget '{}' that you may submit to; yours are: {}",
+            let told = format!(
+                "budget_owner: there is no budget '{}' that you may submit to; {}",
                 printable(&declared.budget),
-                self.budgets_of_member(user)
-            )));
+                self.budgets_of_member(user, &declared.budget)
+            );
+            return Err(if may { Refused::invalid(told) } else { Refused::forbidden(told) });
         }
         if declared.user != user && !self.budgets.is_owner(user, &declared.budget) {
             return Err(Refused::forbidden(format!(
@@ -106,6 +128,7 @@ impl Site {
                 )));
             }
         }
+        self.must_be_reachable(declared)?;
         let first = self.next_number();
         let bodies: Vec<Body> = elements(&accepted, first)
             .into_iter()
@@ -124,13 +147,24 @@ impl Site {
         Ok(Submission { bodies, workload: first, count, accepted, held })
     }
 
-    fn budgets_of_member(&self, user: &str) -> String {
+    /// What somebody may submit to: the name that is nearest to what they wrote, and some others.
+    fn budgets_of_member(&self, user: &str, wanted: &str) -> String {
+        const LISTED: usize = 8;
         let leaves = self.budgets.paths().filter(|path| {
             self.budgets.is_member(user, path)
                 && self.budgets.get(path).is_some_and(|budget| budget.children.is_empty())
         });
-        let names: Vec<&str> = leaves.take(8).collect();
-        if names.is_empty() { "none".into() } else { names.join(", ") }
+        let names: Vec<&str> = leaves.collect();
+        match &names[..] {
+            [] => "you may submit to none; an owner of a budget makes you a member of it".into(),
+            [only] => format!("yours is {only}"),
+            many => {
+                let near = crate::yaml::nearest(wanted, many);
+                let shown = many[..many.len().min(LISTED)].join(", ");
+                let more = if many.len() > LISTED { " …" } else { "" };
+                format!("the nearest of yours is '{near}' (yours: {shown}{more})")
+            }
+        }
     }
 
     pub(crate) fn check_fit(&self, declared: &Declared) -> Result<(), Refused> {
@@ -517,47 +551,6 @@ impl Site {
             == (default_min_runtime_ms, warn_before_ms);
         Ok((!same).then_some(Body::SettingsChanged { default_min_runtime_ms, warn_before_ms }))
     }
-
-    /// What a submission would cost if it ran for its contract, in GPU-milliseconds at rate 1.
-    #[must_use]
-    pub fn contract_gpu_ms(&self, accepted: &Accepted) -> u64 {
-        let declared = &accepted.declared;
-        // Ended at its max_runtime, it is protected until then only.
-        let contract = declared.min_runtime_ms.min(declared.max_runtime_ms.unwrap_or(u64::MAX));
-        u64::from(declared.gpus).saturating_mul(contract)
-    }
-
-    /// When a submission would start, told by a copy of the core that takes it now: at once, or by when it is
-    /// promised; none if nothing can be promised.
-    #[must_use]
-    pub fn would_start(&self, accepted: &Accepted) -> Option<WouldStart> {
-        let mut copy = self.scheduler.clone();
-        let spec = self.spec(self.next_number(), &accepted.declared).ok()?;
-        let now = copy.state().now();
-        let place = copy.apply(now, bursar_core::Event::Submitted(Box::new(spec))).ok()??;
-        while let Some(decision) = copy.decide() {
-            copy.commit(&decision, &mut |_| {});
-        }
-        let status = copy.state().workload(place).status;
-        if status != bursar_core::Status::Queued {
-            let grace = copy.why(place);
-            let held = status == bursar_core::Status::Held;
-            let until = crate::views::until_of(&grace).filter(|_| held).unwrap_or(now);
-            return Some(WouldStart { in_ms: until.since(now).0, at_once: !held });
-        }
-        let why = copy.why(place);
-        crate::views::until_of(&why)
-            .map(|until| WouldStart { in_ms: until.since(now).0, at_once: false })
-    }
-}
-
-/// When a workload would start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
-pub struct WouldStart {
-    /// In at most so many milliseconds.
-    pub in_ms: u64,
-    /// Whether that is now.
-    pub at_once: bool,
 }
 
 /// How many change sets may wait for their moment.

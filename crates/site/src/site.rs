@@ -9,8 +9,8 @@ use crate::work::{Attempt, Ending, Eviction, Stage, Work};
 use bursar_core::state::End;
 use bursar_core::tree::BudgetNode;
 use bursar_core::{
-    Event, EvictReason, HostIx, HostSpec, ModelIx, Notice, Scheduler, Settings, SpanMs, State,
-    Status, Stop, TimeMs, Tree, WorkloadIx, WorkloadSpec,
+    Event, EvictReason, HostIx, HostSpec, ModelIx, Notice, Scheduler, Settings, SpanMs,
+    StartReason, State, Status, Stop, TimeMs, Tree, WorkloadIx, WorkloadSpec,
 };
 use std::collections::BTreeMap;
 
@@ -531,7 +531,13 @@ impl Site {
             leave_by_ms: core.leave_by.0,
             by: reason.by().and_then(|by| self.places.get(&by).copied()),
             rule: reason.rule(),
-            reason: reason.to_string(),
+            reason: match reason {
+                // A moment since the site's creation says nothing to people.
+                EvictReason::Promise { .. } => {
+                    "rule 7: these hosts were promised to another workload from now on".to_owned()
+                }
+                _ => reason.to_string(),
+            },
             side,
             against,
         };
@@ -606,7 +612,11 @@ impl Site {
             ended_ms: None,
             placement,
             rule: reason.map_or(0, |reason| reason.rule()),
-            reason: reason.map(|reason| reason.to_string()).unwrap_or_default(),
+            reason: match reason {
+                // A moment since the site's creation says nothing to people.
+                Some(StartReason::Promised { .. }) => "rule 7: its reservation is due".to_owned(),
+                reason => reason.map(|reason| reason.to_string()).unwrap_or_default(),
+            },
             eviction: None,
             checkpoint_ms: None,
             outcome: None,

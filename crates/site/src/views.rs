@@ -2,7 +2,7 @@
 
 use crate::site::Site;
 use crate::work::{Attempt, Ending, Stage, Work};
-use bursar_core::{HostState, SpanMs, Status, TimeMs, WaitReason, WorkloadIx};
+use bursar_core::{HostState, Status, TimeMs, WaitReason, WorkloadIx};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -26,23 +26,6 @@ pub enum Standing {
     Preempting,
     /// Has ended for good.
     Ended,
-}
-
-/// What a waiting workload waits for (rule 11). Moments in milliseconds since the site was created.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Why {
-    /// The rule; 0 where none of the rules has a part in it, as the workload is not in the queue yet.
-    pub rule: u8,
-    /// A sentence without moments.
-    pub text: String,
-    /// By when it starts, if that can be promised.
-    pub until_ms: Option<u64>,
-    /// The usage ratio of its budget.
-    pub usage_ratio: Option<String>,
-    /// Allocated requests that come before it.
-    pub ahead: Option<u32>,
-    /// GPUs that it may take now, wherever they are.
-    pub takeable_gpus: Option<u32>,
 }
 
 /// A budget and how it stands.
@@ -135,83 +118,6 @@ impl Site {
                 }
             }
         }
-    }
-
-    /// What a workload waits for; none if it does not wait for GPUs.
-    #[must_use]
-    pub fn why(&self, work: &Work) -> Option<Why> {
-        let place = match work.stage {
-            Stage::Live(place) => place,
-            Stage::Waits => return Some(self.why_outside(work)),
-            Stage::Ended(_) => return None,
-        };
-        let status = self.scheduler.state().workload(place).status;
-        if !matches!(status, Status::Queued | Status::Held) {
-            return None;
-        }
-        let reason = self.scheduler.why(place);
-        let until_ms = until_of(&reason).map(|until| until.0);
-        let mut why = Why {
-            rule: reason.rule(),
-            text: String::new(),
-            until_ms,
-            usage_ratio: None,
-            ahead: None,
-            takeable_gpus: None,
-        };
-        why.text = match reason {
-            WaitReason::Reserved { .. } => "hosts are reserved for it".into(),
-            WaitReason::Grace { .. } => "its GPUs are held; the work on them is leaving".into(),
-            WaitReason::Order { ratio, ahead, takeable_gpus, .. } => {
-                why.usage_ratio = Some(ratio.to_string());
-                why.ahead = Some(ahead);
-                why.takeable_gpus = Some(takeable_gpus);
-                let gpus = work.declared.gpus;
-                let first = match ahead {
-                    0 => "it is next in the order".to_owned(),
-                    1 => "1 allocated request comes before it".to_owned(),
-                    _ => format!("{ahead} allocated requests come before it"),
-                };
-                format!(
-                    "{first} (usage ratio of {} is {ratio}); of the {gpus} GPU{} it asks for it may take {} now, not where they fit",
-                    work.declared.budget,
-                    if gpus == 1 { "" } else { "s" },
-                    takeable_gpus.min(gpus)
-                )
-            }
-            WaitReason::Idle { idle_gpus } => {
-                format!(
-                    "it is unallocated and waits for idle GPUs; {idle_gpus} are idle, not where it fits"
-                )
-            }
-            WaitReason::BacksOff { until } => format!(
-                "it is unallocated and was preempted repeatedly; it is not tried again for {}",
-                SpanMs(until.since(self.scheduler.state().now()).0.div_ceil(1_000) * 1_000)
-            ),
-            WaitReason::Compared(policy) => format!("it waits by policy {policy}"),
-        };
-        Some(why)
-    }
-
-    /// Why a workload is not in the queue yet.
-    fn why_outside(&self, work: &Work) -> Why {
-        let ended = |number: &u64| {
-            self.work(*number).is_none_or(|other| matches!(other.stage, Stage::Ended(_)))
-        };
-        let others = work.declared.after.iter().map(|after| after.workload);
-        let others: Vec<String> =
-            others.filter(|one| !ended(one)).map(|one| one.to_string()).collect();
-        let text = if let Some(held) = &work.held {
-            format!("it is held until it is released: {held}")
-        } else if others.is_empty() {
-            let most = work.declared.element.and_then(|element| element.at_once).unwrap_or(0);
-            format!(
-                "{most} workloads of its array are in the queue or run; it enters when one ends"
-            )
-        } else {
-            format!("it waits for workload {} to end", others.join(", "))
-        };
-        Why { rule: 0, text, until_ms: None, usage_ratio: None, ahead: None, takeable_gpus: None }
     }
 
     /// Budgets that a person may see, root first.

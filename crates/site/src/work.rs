@@ -135,7 +135,16 @@ impl Work {
     }
 }
 
+/// How an attempt's detail begins that a signal ended; its number follows.
+pub const ENDED_BY_SIGNAL: &str = "ended by signal ";
+
 impl Attempt {
+    /// The signal that ended it, where one did.
+    #[must_use]
+    pub fn signal(&self) -> Option<i32> {
+        self.detail.as_deref()?.strip_prefix(ENDED_BY_SIGNAL)?.parse().ok()
+    }
+
     /// GPUs of the attempt.
     #[must_use]
     pub fn gpus(&self) -> u64 {

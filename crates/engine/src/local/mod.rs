@@ -61,6 +61,7 @@ use crate::signal::{SignalScope, UnixSignal};
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod advice;
 #[cfg(target_os = "linux")]
 mod attempt;
 #[cfg(target_os = "linux")]
@@ -90,6 +91,7 @@ mod remains;
 #[cfg(target_os = "linux")]
 pub(crate) mod steps;
 
+pub use advice::local_advice;
 #[cfg(target_os = "linux")]
 pub use changes::Changes;
 #[cfg(not(target_os = "linux"))]

@@ -32,6 +32,8 @@ pub(super) struct AuditEntry {
     seq: u64,
     /// When, in milliseconds since 1970.
     at_unix_ms: u64,
+    /// The same in milliseconds since the site was created, as moments in `what` are.
+    at_ms: u64,
     /// Who.
     actor: Option<String>,
     /// What, as the journal has it, without secrets.
@@ -66,6 +68,7 @@ pub(super) async fn audit(caller: Caller, Query(query): Query<AuditQuery>) -> An
                     entries.push(AuditEntry {
                         seq: record.seq,
                         at_unix_ms: daemon.clock().unix_ms(record.at_ms),
+                        at_ms: record.at_ms,
                         actor: record.actor,
                         what: without_secrets(&record.body),
                     });

@@ -92,19 +92,21 @@ impl Caller {
         let daemon: &Handle<LocalDaemon> = &self.shared.daemon;
         let secret = self.secret.clone();
         let actor = self.actor.clone();
-        let run = move |daemon: &mut LocalDaemon| -> Result<Option<T>, Problem> {
+        let run = move |daemon: &mut LocalDaemon| -> Result<Result<T, String>, Problem> {
             // Nobody is let in by what the journal does not have, or shown it.
             daemon.current()?;
             let now = daemon.now_ms();
-            let token = daemon.site().authenticate(&secret, now).cloned();
-            let Some(token) = token else { return Ok(None) };
+            let token = match daemon.site().token_of(&secret, now) {
+                Ok(token) => token.clone(),
+                Err(told) => return Ok(Err(told)),
+            };
             actor.0.get_or_init(|| format!("{}/{}", token.user, token.token));
-            job(daemon, token).map(Some)
+            job(daemon, token).map(Ok)
         };
-        let answered: Option<T> = daemon.with(run).await??;
-        answered.ok_or_else(|| {
+        let answered: Result<T, String> = daemon.with(run).await??;
+        answered.map_err(|told| {
             self.shared.limiter.forget(&self.hash);
-            Problem::unauthenticated()
+            Problem::void_token(&told)
         })
     }
 }

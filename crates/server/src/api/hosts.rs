@@ -77,6 +77,8 @@ pub(super) struct DrainRequest {
 pub(super) struct Drained {
     /// The host.
     host: String,
+    /// How many of its GPUs run something.
+    used: u32,
     /// By when it is empty.
     empty_by_unix_ms: Option<u64>,
 }
@@ -98,8 +100,9 @@ pub(super) async fn drain(
             must_write(&token)?;
             daemon.ask(&token.user, |site| site.drain(&token.user, &name, &wanted.reason))?;
             let found = daemon.site().host_views().into_iter().find(|host| host.name == name);
+            let used = found.as_ref().map_or(0, |host| host.used);
             let empty_by_unix_ms = found.map(|host| daemon.clock().unix_ms(host.empty_by_ms));
-            Ok(Json(Drained { host: name, empty_by_unix_ms }))
+            Ok(Json(Drained { host: name, used, empty_by_unix_ms }))
         })
         .await
 }

@@ -76,6 +76,11 @@ impl Problem {
         )
     }
 
+    /// A token that is unknown, revoked or expired. Which of these is told to who holds the secret only.
+    pub(crate) fn void_token(told: &str) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", told)
+    }
+
     pub(crate) fn too_many(wait: Duration) -> Self {
         let seconds = seconds_of(wait);
         let detail = format!("too many requests; come again in {seconds} s");

@@ -101,23 +101,37 @@ fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
             let detail = format!("the body nests deeper than {NESTING_MAX} levels");
             return Err(Problem::invalid(detail));
         }
-        match serde_json::from_str(text) {
-            Ok(value) => return Ok(value),
-            // What is well formed JSON with wrong fields is told as JSON; flow YAML begins alike.
-            Err(error) if error.is_data() => {
-                return Err(Problem::invalid(one_line(&error.to_string())));
-            }
-            Err(_) => {}
+        let mut reader = serde_json::Deserializer::from_str(text);
+        match serde_path_to_error::deserialize(&mut reader) {
+            Ok(value) if reader.end().is_ok() => return Ok(value),
+            // What is well formed JSON with wrong fields is told as such; flow YAML begins alike.
+            Err(error) if error.inner().is_data() => return Err(wrong_fields::<T>(text, &error)),
+            Ok(_) | Err(_) => {}
         }
     }
-    let limits = serde_saphyr::options! {
+    bursar_site::yaml::read_with(text, limits()).map_err(Problem::invalid)
+}
+
+fn limits() -> serde_saphyr::Options {
+    serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: NESTING_MAX },
-    };
-    serde_saphyr::from_str_with_options(text, limits).map_err(|error| {
-        let text = error.to_string();
-        let first = text.lines().map(str::trim).find(|line| !line.is_empty());
-        Problem::invalid(one_line(first.unwrap_or("the body cannot be read")))
-    })
+    }
+}
+
+/// JSON whose fields are wrong. It is YAML, too, and what reads that says more; where YAML would take it (a number
+/// in quotes), it is told as JSON.
+fn wrong_fields<T: DeserializeOwned>(
+    text: &str,
+    error: &serde_path_to_error::Error<serde_json::Error>,
+) -> Problem {
+    if let Err(told) = bursar_site::yaml::read_with::<T>(text, limits()) {
+        // The line says nothing where a client wrote all on one.
+        let told = told.strip_prefix("line 1: ").unwrap_or(&told);
+        return Problem::invalid(told);
+    }
+    let field = bursar_site::yaml::field(error.path());
+    let place = if field.is_empty() { field } else { format!("{field}: ") };
+    Problem::invalid(one_line(&format!("{place}{}", error.inner())))
 }
 
 /// Whether brackets nest deeper than that, outside of strings.

@@ -9,12 +9,14 @@ use super::problem::Problem;
 use super::read::{Number, Query, Sent, page_of};
 use super::views::{self, WorkloadDetail, WorkloadView};
 use crate::clock::Clock as _;
+use crate::plain::one_line;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use bursar_engine::AttemptKey;
+use bursar_engine::{AttemptKey, local_advice};
 use bursar_site::declare::{Declared, WorkloadFile};
-use bursar_site::requests::WouldStart;
+use bursar_site::forecast::WouldStart;
 use bursar_site::views::Standing;
+use bursar_site::waiting::Rooms;
 use bursar_site::{Body, Refused, Site};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -56,6 +58,14 @@ pub(super) struct Submitted {
     advice: Vec<String>,
     /// What its contract costs if it runs for all of it, in GPU-milliseconds at rate 1.
     contract_gpu_ms: u64,
+    /// The budget that pays.
+    budget: String,
+    /// What is left of the tightest limit above that budget, in GPU-hours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_gpu_hours: Option<f64>,
+    /// Workloads that must end before it enters the queue.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waits_for: Vec<u64>,
     /// When it would start as things are, if that can be told.
     would_start: Option<WouldStart>,
 }
@@ -94,18 +104,28 @@ pub(super) async fn submit(
                 must_write(&token)?;
             }
             let user = token.user;
+            let as_user = daemon.options().as_user;
             let prepare = |site: &Site| -> Result<(Vec<Body>, Submitted), Refused> {
                 let mut submission =
                     site.submit(&user, file.workload, key.as_deref(), query.hold)?;
                 if query.dry_run {
                     submission.bodies.clear();
                 }
-                let accepted = submission.accepted;
+                let mut accepted = submission.accepted;
+                let declared = &accepted.declared;
+                // Root may look wherever root's own work may.
+                let other = Some(&*declared.user).filter(|user| as_user && *user != "root");
+                let here = local_advice(declared.workdir.as_deref(), other, declared.cpus);
+                accepted.advice.extend(here);
                 let enters = submission.held.is_none();
+                let budget = accepted.declared.budget.clone();
                 let answer = Submitted {
                     contract_gpu_ms: site
                         .contract_gpu_ms(&accepted)
                         .saturating_mul(u64::from(submission.count)),
+                    left_gpu_hours: site.left_of_limit(&budget),
+                    budget,
+                    waits_for: site.waits_for(&accepted.declared),
                     would_start: enters.then(|| site.would_start(&accepted)).flatten(),
                     count: submission.count,
                     held: submission.held,
@@ -134,11 +154,62 @@ pub(super) struct ListQuery {
     budget: Option<String>,
     /// Only those of this user.
     user: Option<String>,
+    /// Only those with this label: `key=value`.
+    label: Option<String>,
     /// Only workloads with larger numbers.
     after: Option<u64>,
     /// How many at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
+}
+
+/// Whether a path is a budget, or lies below it.
+fn inside(path: &str, budget: &str) -> bool {
+    let rest = path.strip_prefix(budget);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn label_of(text: &str) -> Result<(&str, &str), Problem> {
+    text.split_once('=')
+        .ok_or_else(|| Problem::invalid(format!("label: '{}' is not KEY=VALUE", one_line(text))))
+}
+
+impl ListQuery {
+    /// What in the query names nothing that one may see: a list that is empty since a name is misspelt must not
+    /// look as if all were quiet.
+    fn names_nothing(&self, site: &Site, user: &str) -> Vec<String> {
+        let visible = || site.works().filter(|work| site.may_see(user, work));
+        let mut notes = Vec::new();
+        let views = site.budget_views(user);
+        if let Some(budget) = &self.budget {
+            let paths = views.iter().map(|view| view.path.as_str()).filter(|path| !path.is_empty());
+            let paths: Vec<&str> = paths.collect();
+            let known = paths.contains(&budget.as_str())
+                || visible().any(|work| inside(&work.declared.budget, budget));
+            if !known {
+                let near = bursar_site::yaml::nearest(budget, &paths);
+                let near = match near {
+                    "" => String::new(),
+                    near => format!("; the nearest is '{near}'"),
+                };
+                let budget = one_line(budget);
+                notes.push(format!("budget: there is no '{budget}' that you may see{near}"));
+            }
+        }
+        if let Some(asked) = self.user.as_ref().filter(|asked| *asked != user) {
+            let known = visible().any(|work| work.declared.user == *asked)
+                || views
+                    .iter()
+                    .any(|view| view.owners.contains(asked) || view.members.contains(asked));
+            if !known {
+                let asked = one_line(asked);
+                notes.push(format!(
+                    "user: '{asked}' has no workload and no budget that you may see"
+                ));
+            }
+        }
+        notes
+    }
 }
 
 /// A page of workloads.
@@ -147,6 +218,9 @@ pub(super) struct WorkloadPage {
     workloads: Vec<WorkloadView>,
     /// What to ask `after` for the next page; none on the last.
     next_after: Option<u64>,
+    /// What the query names and is not there, as sentences.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 /// Workloads that one may see: one's own, and those of budgets of which one is a member or owner.
@@ -159,16 +233,19 @@ pub(super) async fn list(caller: Caller, Query(query): Query<ListQuery>) -> Answ
     caller
         .ask(move |daemon, token| {
             let site = daemon.site();
-            let inside = |path: &str, budget: &str| {
-                let rest = path.strip_prefix(budget);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
+            let notes = query.names_nothing(site, &token.user);
+            let label = query.label.as_deref().map(label_of).transpose()?;
             let mut works: Vec<_> = site
                 .works()
                 .filter(|work| query.after.is_none_or(|after| work.number > after))
                 .filter(|work| site.may_see(&token.user, work))
                 .filter(|work| query.all || site.standing(work) != Standing::Ended)
                 .filter(|work| query.user.as_ref().is_none_or(|user| *user == work.declared.user))
+                .filter(|work| {
+                    label.is_none_or(|(key, value)| {
+                        work.declared.labels.get(key).is_some_and(|found| found == value)
+                    })
+                })
                 .filter(|work| {
                     query.budget.as_ref().is_none_or(|budget| inside(&work.declared.budget, budget))
                 })
@@ -178,8 +255,10 @@ pub(super) async fn list(caller: Caller, Query(query): Query<ListQuery>) -> Answ
             works.truncate(limit);
             let next_after = more.then(|| works.last().map(|work| work.number)).flatten();
             let unix = unix(daemon);
-            let workloads = works.iter().map(|work| views::workload(site, work, &unix)).collect();
-            Ok(Json(WorkloadPage { workloads, next_after }))
+            let mut rooms = Rooms::default();
+            let workloads =
+                works.iter().map(|work| views::workload(site, work, &mut rooms, &unix)).collect();
+            Ok(Json(WorkloadPage { workloads, next_after, notes }))
         })
         .await
 }
