@@ -15,10 +15,7 @@ type Tree = BTreeMap<String, BudgetDoc>;
 const VERSION_MARK: &str = "# budgets at version ";
 
 pub(crate) fn read_tree(text: &str) -> Result<Tree, String> {
-    serde_saphyr::from_str(text).map_err(|error| {
-        let text = error.to_string();
-        text.lines().next().unwrap_or("it cannot be read").to_owned()
-    })
+    bursar_site::yaml::read(text)
 }
 
 pub(crate) fn budget(verb: &BudgetVerb) -> Result<(), Failure> {
@@ -30,6 +27,11 @@ pub(crate) fn budget(verb: &BudgetVerb) -> Result<(), Failure> {
         BudgetVerb::Export { at, server } => {
             let answer = Client::new(server)?.get("/v1/budgets", &[])?;
             let tree = tree_of(&answer, at.as_deref())?;
+            if server.json {
+                let whole = json!({ "version": answer["version"], "at": at, "budgets": tree });
+                say(&format!("{whole:#}\n"));
+                return Ok(());
+            }
             let text = serde_saphyr::to_string(&tree).map_err(Failure::fault)?;
             say(&format!("{VERSION_MARK}{}\n{text}", answer["version"]));
         }
@@ -42,9 +44,12 @@ pub(crate) fn budget(verb: &BudgetVerb) -> Result<(), Failure> {
                 text => text,
             });
         }
-        BudgetVerb::Import { file, reason, effective, server } => {
+        BudgetVerb::Import { file, reason, effective, force_base, server } => {
             let effective = effective.as_deref().map(moment).transpose()?;
             let (client, change) = (Client::new(server)?, Change::read(file)?);
+            if change.base.is_none() && !force_base {
+                change.must_remove_nothing(&client)?;
+            }
             let body = change.asked(&client, reason, effective)?;
             let answer = client.put("/v1/budgets", &body)?;
             print(server, &answer, |answer| {
@@ -132,6 +137,23 @@ impl Change {
         let marked = text.lines().find_map(|line| line.strip_prefix(VERSION_MARK));
         let base = file.base.or_else(|| marked.and_then(|version| version.trim().parse().ok()));
         Ok(Self { tree, at: file.at.clone(), base })
+    }
+
+    /// A tree that does not say what it was made from must not take away what others added meanwhile.
+    fn must_remove_nothing(&self, client: &Client) -> Result<(), Failure> {
+        let body = self.asked(client, "only asked for", None)?;
+        let answer = client.put("/v1/budgets?dry_run=true", &body)?;
+        let edits = answer["edits"].as_array().into_iter().flatten();
+        let gone = edits.filter(|edit| edit["edit"] == "removed").map(|edit| words(&edit["path"]));
+        let gone: Vec<String> = gone.collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let base = client.get("/v1/budgets", &[])?["version"].clone();
+        Err(Failure::input(format!(
+            "it does not say from which version it was made, and would remove {}; give --base {base} if it was made from what is in force now, or --force-base",
+            gone.join(", ")
+        )))
     }
 
     fn asked(

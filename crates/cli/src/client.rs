@@ -12,12 +12,17 @@ const ANSWER_BYTES_MAX: u64 = 1 << 30;
 pub(crate) struct Client {
     url: String,
     secret: String,
+    /// Where the secret is from, for whoever has to look after it.
+    source: String,
     agent: ureq::Agent,
 }
 
 impl Client {
     pub(crate) fn new(server: &Server) -> Result<Self, Failure> {
-        Ok(Self::with(&server.url, secret(server)?.trim()))
+        let (secret, source) = secret(server)?;
+        let mut client = Self::with(&server.url, secret.trim());
+        client.source = source;
+        Ok(client)
     }
 
     /// A way for whoever has this secret.
@@ -27,8 +32,8 @@ impl Client {
             .timeout_global(Some(std::time::Duration::from_secs(60)))
             .build()
             .into();
-        let url = url.trim_end_matches('/').to_owned();
-        Self { url, secret: secret.to_owned(), agent }
+        let url = whole_url(url);
+        Self { url, secret: secret.to_owned(), source: "the demo's own".to_owned(), agent }
     }
 
     fn bearer(&self) -> String {
@@ -63,11 +68,20 @@ impl Client {
 
     fn refused(&self, status: ureq::http::StatusCode, text: &str) -> Failure {
         let problem: Value = serde_json::from_str(text).unwrap_or_default();
-        let detail = problem["detail"].as_str().unwrap_or("it says no more").to_owned();
-        if status.is_client_error() {
-            return Failure::Input(detail);
-        }
-        Failure::Fault(format!("{} could not do it ({status}): {detail}", self.url))
+        let told = problem["detail"].as_str().unwrap_or("it says no more");
+        let message = if status == ureq::http::StatusCode::UNAUTHORIZED {
+            format!(
+                "{} does not take the token from {}: {told}; \
+                 is it this site's? `bursar token issue` makes another while you have a good one, else ask an operator",
+                self.url, self.source
+            )
+        } else if status.is_client_error() {
+            told.to_owned()
+        } else {
+            format!("{} could not do it ({status}): {told}", self.url)
+        };
+        let code = problem["code"].as_str().unwrap_or("no_bursar").to_owned();
+        Failure::Refused { status: status.as_u16(), code, message }
     }
 
     /// Reads.
@@ -96,20 +110,28 @@ impl Client {
     }
 }
 
-/// The secret that was named, else the one that lies where people keep theirs.
-fn secret(server: &Server) -> Result<String, Failure> {
+/// An address as people write it: without a scheme, it is http.
+fn whole_url(url: &str) -> String {
+    let url = url.trim().trim_end_matches('/');
+    if url.contains("://") { url.to_owned() } else { format!("http://{url}") }
+}
+
+/// The secret that was named, else the one that lies where people keep theirs; and where it is from.
+fn secret(server: &Server) -> Result<(String, String), Failure> {
     let read = |file: &Path| {
-        std::fs::read_to_string(file)
-            .map_err(|error| Failure::input(format!("{}: {error}", file.display())))
+        std::fs::read_to_string(file).map_err(|error| {
+            Failure::input(format!("the token's file {}: {error}", file.display()))
+        })
     };
     if let Some(file) = &server.token_file {
-        return read(file);
+        return Ok((read(file)?, format!("the file {}", file.display())));
     }
-    if let Ok(secret) = std::env::var("BURSAR_TOKEN") {
-        return Ok(secret);
+    if let Some(secret) = std::env::var("BURSAR_TOKEN").ok().filter(|text| !text.trim().is_empty())
+    {
+        return Ok((secret, "the variable BURSAR_TOKEN".to_owned()));
     }
     match own_token_file().filter(|file| file.exists()) {
-        Some(file) => read(&file),
+        Some(file) => Ok((read(&file)?, format!("the file {}", file.display()))),
         None => Err(Failure::input(
             "no token: set BURSAR_TOKEN (printed once by `bursar up`), name a --token-file, or put it into ~/.config/bursar/token",
         )),
@@ -121,4 +143,15 @@ fn own_token_file() -> Option<PathBuf> {
     let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
     config.or_else(home).map(|folder| folder.join("bursar/token"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_need_no_scheme() {
+        assert_eq!(whole_url("127.0.0.1:7373"), "http://127.0.0.1:7373");
+        assert_eq!(whole_url("https://bursar.lab/"), "https://bursar.lab");
+    }
 }

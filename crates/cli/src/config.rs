@@ -7,7 +7,8 @@ use crate::slurm::SlurmBlock;
 use bursar_server::settings::SettingsWanted;
 use bursar_server::up::Rotation;
 use bursar_site::declare::{Bytes, Duration};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,7 @@ pub(crate) struct Config {
     pub(crate) name: Option<String>,
     pub(crate) data: Option<PathBuf>,
     pub(crate) work: Option<PathBuf>,
+    #[serde(deserialize_with = "address")]
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) virtual_gpus: Option<u32>,
     pub(crate) virtual_hosts: Option<u32>,
@@ -61,7 +63,47 @@ pub(crate) struct RotationBlock {
     keep: Option<u32>,
 }
 
+/// An address to listen on.
+fn address<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<SocketAddr>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(reader)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| {
+        serde::de::Error::custom(format!(
+            "'{text}' is no address; give an IP address and a port, such as 127.0.0.1:7373"
+        ))
+    })
+}
+
 impl Config {
+    /// What is allowed and hardly meant, a sentence for each.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        const ROTATE_AT_LEAST: u64 = 64 * 1024;
+        let mut warnings = Vec::new();
+        let Ok(settings) = self.settings().for_a_new_site(1) else { return warnings };
+        let span = bursar_site::declare::span_text;
+        if settings.lookback_ms < settings.horizon_ms {
+            warnings.push(format!(
+                "settings.lookback: {} is below the horizon ({}): what was used counts for less time than one contract may take; give at least {}",
+                span(settings.lookback_ms),
+                span(settings.horizon_ms),
+                span(settings.horizon_ms)
+            ));
+        }
+        if settings.grace_ms >= settings.horizon_ms {
+            warnings.push(format!(
+                "settings.grace: {} is not below the horizon ({}); 30s is usual",
+                span(settings.grace_ms),
+                span(settings.horizon_ms)
+            ));
+        }
+        let rotate_at = self.rotation().bytes_max;
+        if rotate_at < ROTATE_AT_LEAST {
+            warnings.push(format!(
+                "workload_logs.rotate_at: {rotate_at} bytes are a few lines; what was written before is soon gone; give 64MiB"
+            ));
+        }
+        warnings
+    }
+
     /// Reads a file. Paths in it are relative to where it lies.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
         let name = file.display();
@@ -137,7 +179,7 @@ pub(crate) fn parse(text: &str) -> Result<Config, String> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Config::default());
     }
-    let config: Config = serde_saphyr::from_str(text).map_err(|error| explain(text, &error))?;
+    let config: Config = bursar_site::yaml::read(text)?;
     check(&config)?;
     Ok(config)
 }
@@ -166,51 +208,37 @@ fn check(config: &Config) -> Result<(), String> {
     if let Some(filter) = &config.log.filter {
         tracing_subscriber::EnvFilter::try_new(filter)
             .map_err(|error| format!("log.filter: '{filter}' is no filter ({error}); try info"))?;
+        // The reader takes every other word for the name of a module, which shows nothing.
+        let known = |word: &str| {
+            let level = word.parse::<tracing_subscriber::filter::LevelFilter>().is_ok();
+            level || word.contains(['=', '[']) || word.starts_with("bursar")
+        };
+        if let Some(word) = filter.split(',').map(str::trim).find(|word| !known(word)) {
+            return Err(format!(
+                "log.filter: '{word}' is no level; give error, warn, info, debug or trace, or module=level"
+            ));
+        }
     }
     Ok(())
-}
-
-/// What the reader of YAML says, in our words: line, key, and for an unknown key the nearest that is known.
-fn explain(text: &str, error: &serde_saphyr::Error) -> String {
-    let said = error.to_string();
-    let first =
-        said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("cannot be read");
-    // It says where itself, less briefly.
-    let first = match first.strip_prefix("error: line ").and_then(|rest| rest.split_once(": ")) {
-        Some((_, rest)) => rest,
-        None => first,
-    };
-    // Advice for who programs.
-    let first = first.split(", set DuplicateKeyPolicy").next().unwrap_or(first);
-    let line = error.location().map(|at| at.line());
-    let place = line.map_or(String::new(), |line| format!("line {line}: "));
-    let unknown =
-        first.strip_prefix("unknown field `").and_then(|rest| rest.split_once("`, expected "));
-    if let Some((key, known)) = unknown {
-        let known = known.strip_prefix("one of ").unwrap_or(known).split(", ");
-        let known = known.map(|name| name.trim_matches('`'));
-        let near = known.min_by_key(|known| strsim::damerau_levenshtein(key, known));
-        let near = near.unwrap_or_default();
-        return format!("{place}unknown key '{key}'; the nearest valid key is '{near}'");
-    }
-    // The reader knows the line; people know keys.
-    let source = line.and_then(|line| text.lines().nth((line as usize).saturating_sub(1)));
-    let key = source.and_then(|source| source.split_once(':')).map(|(key, _)| key.trim());
-    match key.filter(|key| !key.is_empty() && !first.contains(key)) {
-        Some(key) => format!("{place}{key}: {first}"),
-        None => format!("{place}{first}"),
-    }
 }
 
 /// `bursar config …`.
 pub(crate) fn config(verb: &ConfigVerb) -> Result<(), Failure> {
     match verb {
-        ConfigVerb::Check { file } => {
+        ConfigVerb::Check { file, json } => {
             let config = Config::read(file)?;
             if let Some(budgets) = &config.budgets {
                 crate::up::read_budgets(budgets, config.owner.as_deref().unwrap_or("root"))?;
             }
-            say(&format!("{}: fine\n", file.display()));
+            let (name, warnings) = (file.display().to_string(), config.warnings());
+            if *json {
+                let answer = json!({ "file": name, "fine": true, "warnings": warnings });
+                say(&format!("{answer:#}\n"));
+                return Ok(());
+            }
+            let but = if warnings.is_empty() { "" } else { ", but:" };
+            say(&format!("{name}: fine{but}\n"));
+            warnings.iter().for_each(|warning| say(&format!("  {warning}\n")));
             Ok(())
         }
     }
@@ -259,11 +287,17 @@ mod tests {
             ),
             (
                 "settings:\n  lookback: 7d\n  warn_befor: 5m",
-                "line 3: unknown key 'warn_befor'; the nearest valid key is 'warn_before'",
+                "line 3: settings: unknown key 'warn_befor'; the nearest valid key is 'warn_before'",
             ),
-            ("settings:\n  lookback: soon", "line 2: lookback: "),
-            ("listen: here", "line 1: listen: invalid socket address syntax"),
-            ("name: a\nname: b", "line 2: duplicate mapping key: name"),
+            ("settings:\n  lookback: soon", "line 2: settings.lookback: 'soon'"),
+            (
+                "listen: foo",
+                "line 1: listen: 'foo' is no address; give an IP address and a port, such as 127.0.0.1:7373",
+            ),
+            ("virtual_gpus: -1", "line 1: virtual_gpus: '-1' is below 0"),
+            ("settings: {lookback: 1 week}", "line 1: settings.lookback: '1 week'"),
+            ("log: {filter: loud}", "log.filter: 'loud' is no level; give error"),
+            ("name: a\nname: b", "line 2: duplicate key 'name'"),
             ("settings: {margin: 0}", "settings.margin: 0 is not above 0"),
             (
                 "settings: {default_min_runtime: 9h}",
@@ -278,6 +312,15 @@ mod tests {
             assert!(!said.contains('\n'), "{said}");
         }
         assert_eq!(parse("# nothing\n"), Ok(Config::default()));
+    }
+
+    #[test]
+    fn what_is_hardly_meant_is_told() {
+        let warned = |text: &str| parse(text).expect(text).warnings();
+        let told = warned("settings: {lookback: 1h}\nworkload_logs: {rotate_at: 10}");
+        assert!(told[0].starts_with("settings.lookback: 1h is below the horizon (8h)"), "{told:?}");
+        assert!(told[1].starts_with("workload_logs.rotate_at: 10 bytes"), "{told:?}");
+        assert_eq!(warned("log: {filter: 'info,bursar_server=debug'}"), Vec::<String>::new());
     }
 
     #[test]

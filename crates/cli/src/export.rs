@@ -5,20 +5,29 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::live::words;
 use crate::output::{Output, finish_all};
-use crate::shown::{note, say_raw};
+use crate::shown::{note, say, say_raw};
 use bursar_server::export::{History, Written};
 use bursar_store::Reader;
+use serde_json::json;
 use std::io::Write as _;
 use std::path::Path;
 
 pub(crate) fn export(verb: &ExportVerb) -> Result<(), Failure> {
     let ExportVerb::Trace { scenario, out, data, server } = verb;
+    if server.json && out.is_some() {
+        return Err(Failure::input("--json: it is for standard output; leave out --out"));
+    }
     // Where it cannot be written, nobody is asked.
     let mut file = out.as_deref().map(Output::create).transpose()?;
     let written = match data {
         Some(data) => read(data, *scenario)?,
         None => ask(server, *scenario)?,
     };
+    if server.json {
+        let answer = json!({ "text": written.text, "notes": written.notes });
+        say(&format!("{answer:#}\n"));
+        return Ok(());
+    }
     written.notes.iter().for_each(|told| note(told));
     match &mut file {
         Some(file) => file.write_all(written.text.as_bytes()).map_err(Failure::fault)?,

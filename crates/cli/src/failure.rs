@@ -1,7 +1,7 @@
 //! What goes wrong, and with which exit code: 1 for faults on the way, 2 for bad input, 3 for a log that
-//! does not verify, 130 when interrupted.
+//! does not verify, 130 when interrupted, and the command's own where a workload was followed to its end.
 
-use crate::shown::one_line;
+use crate::shown::{note, one_line};
 use std::fmt;
 
 /// A failure of the command line: one line for a person.
@@ -11,6 +11,10 @@ pub(crate) enum Failure {
     Input(String),
     /// Something failed on the way.
     Fault(String),
+    /// What the site refused, with its status and its code for machines.
+    Refused { status: u16, code: String, message: String },
+    /// A workload that was followed did not complete; its exit code becomes ours.
+    Ended { message: String, exit_code: u8 },
     /// A log breaks the rules; the report that was printed says how.
     Violations,
     /// Ctrl-C.
@@ -22,8 +26,23 @@ impl Failure {
         match self {
             Self::Fault(_) => 1,
             Self::Input(_) => 2,
+            Self::Refused { status, .. } if *status < 500 => 2,
+            Self::Refused { .. } => 1,
+            Self::Ended { exit_code, .. } => *exit_code,
             Self::Violations => 3,
             Self::Interrupted => 130,
+        }
+    }
+
+    /// A stable name of its kind, for machines.
+    fn code(&self) -> &str {
+        match self {
+            Self::Input(_) => "input",
+            Self::Fault(_) => "fault",
+            Self::Refused { code, .. } => code,
+            Self::Ended { .. } => "ended",
+            Self::Violations => "violations",
+            Self::Interrupted => "interrupted",
         }
     }
 
@@ -34,12 +53,46 @@ impl Failure {
     pub(crate) fn fault(error: impl fmt::Display) -> Self {
         Self::Fault(error.to_string())
     }
+
+    /// Says it on standard error: a line for people, or an object for programs.
+    pub(crate) fn tell(&self, form: Form) {
+        match form {
+            Form::Words => note(&format!("bursar: {self}")),
+            Form::Json => {
+                let mut problem =
+                    serde_json::json!({ "code": self.code(), "message": self.to_string() });
+                if let Self::Refused { status, .. } = self {
+                    problem["status"] = (*status).into();
+                }
+                note(&problem.to_string());
+            }
+        }
+    }
+}
+
+/// How somebody wants to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Words,
+    Json,
+}
+
+impl Form {
+    /// As `--json` says, also where the rest of the line cannot be understood. What comes after `--` is a
+    /// workload's.
+    pub(crate) fn asked() -> Self {
+        let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
+        if words.any(|word| word == "--json") { Self::Json } else { Self::Words }
+    }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Input(message) | Self::Fault(message) => f.write_str(&one_line(message)),
+            Self::Input(message)
+            | Self::Fault(message)
+            | Self::Refused { message, .. }
+            | Self::Ended { message, .. } => f.write_str(&one_line(message)),
             Self::Violations => f.write_str("the log breaks the rules"),
             Self::Interrupted => f.write_str("interrupted; nothing was written"),
         }

@@ -11,6 +11,9 @@ use std::path::Path;
 /// What a store says: input if the folder or file is not what it should be, else a fault.
 pub(crate) fn failed(error: StoreError) -> Failure {
     match error.kind() {
+        StoreErrorKind::Missing => Failure::input(format!(
+            "{error}; if a site is elsewhere, name its folder with --data (as `bursar up --data` was told)"
+        )),
         StoreErrorKind::Full { .. }
         | StoreErrorKind::Busy { .. }
         | StoreErrorKind::Io { .. }
@@ -29,7 +32,14 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A file that is not there is a slip of whoever named it, not a fault of the disk.
+fn must_be_there(file: &Path) -> Result<(), Failure> {
+    let found = file.metadata().map(drop);
+    found.map_err(|error| Failure::input(format!("{}: {error}", file.display())))
+}
+
 pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
+    must_be_there(&args.from)?;
     let head = bursar_store::restore(&args.from, &args.data).map_err(failed)?;
     tell(args.json, &args.data, &head, |data, records| {
         format!("{data}: {records} records; bring it up with: bursar up --data {data}\n")
@@ -50,7 +60,10 @@ fn tell(json: bool, made: &Path, head: &Head, text: impl FnOnce(&str, u64) -> St
 
 pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
     let (reader, what) = match &args.backup {
-        Some(file) => (Reader::of_backup(file), file.clone()),
+        Some(file) => {
+            must_be_there(file)?;
+            (Reader::of_backup(file), file.clone())
+        }
         None => {
             let data = data_folder(args.data.data.as_ref())?;
             (Reader::beside(&data), data)

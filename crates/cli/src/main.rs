@@ -12,9 +12,11 @@ mod demo;
 mod explain;
 mod export;
 mod failure;
+mod follow;
 mod interrupt;
 mod keep;
 mod live;
+mod operate;
 mod output;
 mod play;
 mod shell;
@@ -25,13 +27,14 @@ mod socket;
 mod sweep;
 mod table;
 mod token;
+mod told;
 mod trace;
 mod up;
 mod verify;
 
 use args::{Cli, Verb};
 use clap::Parser;
-use failure::Failure;
+use failure::{Failure, Form};
 use std::panic::{self, PanicHookInfo};
 use std::process::ExitCode;
 use std::sync::Once;
@@ -63,7 +66,7 @@ fn start() -> ExitCode {
         Err(_) if interrupt::asked() => Failure::Interrupted,
         Err(failure) => failure,
     };
-    shown::note(&format!("bursar: {failure}"));
+    failure.tell(Form::asked());
     ExitCode::from(failure.exit_code())
 }
 
@@ -78,17 +81,17 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Submit(args) => live::submit(args),
         Verb::Run(args) => live::run(args),
         Verb::Queue(args) => live::queue(args),
-        Verb::Show(args) => live::show(args),
-        Verb::Why(args) => live::why(args),
-        Verb::Logs(args) => live::logs(args),
+        Verb::Show(args) => told::show(args),
+        Verb::Why(args) => told::why(args),
+        Verb::Logs(args) => follow::logs(args),
         Verb::Cancel(args) => live::cancel(args),
         Verb::Requeue(args) => live::requeue(args),
         Verb::Release(args) => live::release(args),
-        Verb::Wait(args) => live::wait(args),
+        Verb::Wait(args) => follow::wait(args),
         Verb::Report(args) => live::report(args),
         Verb::Budget(verb) => budget::budget(verb),
-        Verb::Host(verb) => live::host(verb),
-        Verb::Audit(args) => live::audit(args),
+        Verb::Host(verb) => operate::host(verb),
+        Verb::Audit(args) => operate::audit(args),
         Verb::Token(verb) => token::token(verb),
         Verb::Export(verb) => export::export(verb),
         Verb::Backup(args) => keep::backup(args),
@@ -106,7 +109,7 @@ fn run(verb: &Verb) -> Result<(), Failure> {
 fn after_saying() -> ExitCode {
     let Some(error) = shown::unsaid() else { return ExitCode::SUCCESS };
     let failure = Failure::Fault(format!("cannot write standard output: {error}"));
-    shown::note(&format!("bursar: {failure}"));
+    failure.tell(Form::asked());
     ExitCode::from(failure.exit_code())
 }
 
@@ -126,8 +129,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let lines: Vec<&str> = lines
         .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
         .collect();
-    shown::note(&format!("bursar: {} (see --help)", lines.join(" ")));
-    ExitCode::from(2)
+    let failure = Failure::Input(format!("{} (see --help)", lines.join(" ")));
+    failure.tell(Form::asked());
+    ExitCode::from(failure.exit_code())
 }
 
 /// One line, whatever fails and however many threads do.

@@ -61,7 +61,9 @@ pub(crate) fn all<T: Send, R: Send>(
     let counters: Vec<AtomicU64> = jobs.iter().map(|_| AtomicU64::new(0)).collect();
     let done = AtomicBool::new(false);
     thread::scope(|threads| {
-        let shown = bar == Bar::Shown && stderr().is_terminal();
+        // A bar is drawn by the same sequences that colours are.
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let shown = bar == Bar::Shown && stderr().is_terminal() && !plain;
         let drawer = shown.then(|| threads.spawn(|| draw(&counters, ends_ms, &done)));
         // Also when a run panics: the bar must end for the scope to.
         let _ends =

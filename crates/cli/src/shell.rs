@@ -49,7 +49,24 @@ pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
     let cannot = |error| Failure::Input(format!("cannot write {}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(cannot)?;
     clap_mangen::generate_to(Cli::command(), folder).map_err(cannot)?;
+    name_sections(folder).map_err(cannot)?;
     note(&format!("wrote manual pages to {}", folder.display()));
+    Ok(())
+}
+
+/// What comes after the options are examples and exit codes; the generator calls it "extra".
+fn name_sections(folder: &std::path::Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("bursar") && name.ends_with(".1") {
+            let text = std::fs::read_to_string(&path)?;
+            std::fs::write(
+                &path,
+                text.replace("\n.SH EXTRA\n", "\n.SH \"EXAMPLES AND EXIT CODES\"\n"),
+            )?;
+        }
+    }
     Ok(())
 }
 
@@ -68,6 +85,8 @@ mod tests {
         }
         let folder = tempfile::tempdir().expect("a folder");
         man(&ManArgs { folder: folder.path().to_owned() }).expect("written");
+        let page = std::fs::read_to_string(folder.path().join("bursar-why.1")).expect("a page");
+        assert!(page.contains("EXAMPLES AND EXIT CODES") && !page.contains("EXTRA"), "{page}");
         let mut script = Vec::new();
         clap_complete::generate(
             clap_complete::Shell::Zsh,

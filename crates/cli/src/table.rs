@@ -17,9 +17,14 @@ pub(crate) fn comparison(scenario: &Scenario, summary: &Summary) -> String {
         all => all.to_string(),
     };
     let seconds = policies.iter().map(|policy| policy.measured_seconds).fold(0.0, f64::max);
+    let many = |count: u64, what: &str| {
+        if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+    };
     let mut text = format!(
-        "{}: {gpus} GPUs on {hosts} hosts, {workloads} workloads, measured over {}\n\n",
+        "{}: {} on {}, {workloads} workloads, measured over {}\n\n",
         summary.scenario,
+        many(u64::from(gpus), "GPU"),
+        many(hosts as u64, "host"),
         measured(seconds)
     );
     text.push_str(&metrics(policies));

@@ -37,16 +37,24 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
         (Some(secret), Some(file)) => {
             write_secret(file, secret)?;
             text += &format!(
-                "\n{owner} owns all budgets. Their token is in {0}:\n\n  export BURSAR_TOKEN_FILE={0}\n",
-                file.display()
+                "\n{owner} owns all budgets. Their token is in {0}:\n\n  export BURSAR_TOKEN_FILE={0}\n{1}",
+                file.display(),
+                url_line(site.address)
             );
         }
         (Some(secret), None) => {
             text += &format!(
-                "\n{owner} owns all budgets. This token is shown once; only its hash is kept:\n\n  export BURSAR_TOKEN={secret}\n\nTry, in another terminal:\n\n  bursar run --gpus 1 --min-runtime 1m --follow -- sh -c 'echo hello; sleep 5'\n  bursar queue\n"
+                "\n{owner} owns all budgets. This token is shown once; only its hash is kept:\n\n  export BURSAR_TOKEN={secret}\n{}\nTry, in another terminal:\n\n  bursar run --gpus 1 --min-runtime 1m --follow -- sh -c 'echo hello; sleep 5'\n  bursar queue\n",
+                url_line(site.address)
             );
         }
+        (None, _) if site.address != DEFAULT_LISTEN => {
+            text += &format!("\nIn other terminals:\n\n{}", url_line(site.address));
+        }
         (None, _) => {}
+    }
+    for warning in config.warnings() {
+        text += &format!("  note: {warning}\n");
     }
     shown::say(&text);
     if let Some(file) = args.config.clone() {
@@ -55,6 +63,20 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
         site.runtime().spawn(reload.at_every_hangup());
     }
     site.serve(stopped(args.config.is_none())).map_err(Failure::Fault)
+}
+
+/// What others must set to find a site that does not listen where they look; nothing if it does.
+pub(crate) fn url_line(address: SocketAddr) -> String {
+    if address == DEFAULT_LISTEN {
+        return String::new();
+    }
+    // Where it listens on every address, this machine has one that can be asked.
+    let host = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        std::net::IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+    };
+    format!("  export BURSAR_URL=http://{}\n", SocketAddr::new(host, address.port()))
 }
 
 fn introduction(site: &Up) -> String {

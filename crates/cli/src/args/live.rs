@@ -17,6 +17,38 @@ pub(crate) struct Server {
     pub(crate) json: bool,
 }
 
+/// The number of a workload.
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "not a number; `bursar queue` lists workloads by theirs".to_owned())
+}
+
+/// A workload that must have ended before, and how.
+fn after(text: &str) -> Result<(u64, String), String> {
+    let (workload, when) = text.split_once(':').unwrap_or((text, "ok"));
+    if !matches!(when, "ok" | "any") {
+        return Err("write N, or N:any".to_owned());
+    }
+    Ok((number(workload)?, when.to_owned()))
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("not KEY=VALUE, such as team=vision".to_owned()),
+    }
+}
+
+/// A variable as it is given, or as it is here.
+fn variable(text: &str) -> Result<(String, String), String> {
+    if text.contains('=') {
+        return pair(text);
+    }
+    match std::env::var(text) {
+        Ok(value) => Ok((text.to_owned(), value)),
+        Err(_) => Err("it is not set here; give NAME=VALUE".to_owned()),
+    }
+}
+
 const SUBMIT_HELP: &str = "\
 Examples:
   bursar submit train.yaml
@@ -49,8 +81,11 @@ const RUN_HELP: &str = "\
 Examples:
   bursar run --gpus 2 --min-runtime 15m --budget a/a1 -- python train.py
   bursar run --gpus 1 --budget a/a1 --resumable --follow -- ./train.sh --epochs 3
+  bursar run --after 17 --label team=vision --env WANDB_API_KEY -- ./evaluate.sh
 
-Exit codes: 0 accepted (with --follow: the command's own), 1 a fault on the way, 2 refused.";
+Ctrl-C ends the following, not the workload.
+
+Exit codes: 0 accepted, 1 a fault on the way, 2 refused. With --follow the command's own; 128 and the signal's number if a signal ended it; 1 every other end that is no completion.";
 
 /// What `run` takes.
 #[derive(Debug, Args)]
@@ -77,6 +112,30 @@ pub(crate) struct RunArgs {
     /// Orders your workloads in one budget, high first.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) rank: i32,
+    /// It saves by itself so often.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) checkpoint_interval: Option<String>,
+    /// It saves when it is told to leave (SIGTERM).
+    #[arg(long)]
+    pub(crate) checkpoint_on_signal: bool,
+    /// It waits until this workload has completed; `N:any`: until it has ended. May be repeated.
+    #[arg(long, value_name = "N", value_parser = after)]
+    pub(crate) after: Vec<(u64, String)>,
+    /// A label, for `show` and `queue --label`. May be repeated.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// A variable of its environment; `--env NAME` takes yours. May be repeated.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Where it runs; here unless given.
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub(crate) workdir: Option<PathBuf>,
+    /// Keep it out of the queue until `bursar release`; it may even be one that has no room here.
+    #[arg(long, conflicts_with = "follow")]
+    pub(crate) hold: bool,
+    /// A key of yours: the same key submits once, however often it is sent.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
     /// Only tell what would happen.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -97,7 +156,7 @@ pub(crate) struct RunArgs {
 /// What `queue` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  bursar queue\n  bursar queue --all --user ann\n  bursar queue --budget a --json\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
+    after_help = "Examples:\n  bursar queue\n  bursar queue --all --user ann\n  bursar queue --budget a --json\n  bursar queue --label team=vision\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
 )]
 pub(crate) struct QueueArgs {
     /// Also those that have ended.
@@ -109,17 +168,18 @@ pub(crate) struct QueueArgs {
     /// Only this person's.
     #[arg(long)]
     pub(crate) user: Option<String>,
+    /// Only those with this label.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) label: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
 /// What names one workload.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  bursar show 17\n  bursar why 17\n  bursar cancel 17 --json\n\nExit codes: 0 done, 1 a fault on the way, 2 refused (no such workload, too)."
-)]
 pub(crate) struct WorkloadArgs {
     /// Its number.
+    #[arg(value_name = "WORKLOAD", value_parser = number)]
     pub(crate) workload: u64,
     #[command(flatten)]
     pub(crate) server: Server,
@@ -132,6 +192,7 @@ pub(crate) struct WorkloadArgs {
 )]
 pub(crate) struct CancelArgs {
     /// Its number.
+    #[arg(value_name = "WORKLOAD", value_parser = number)]
     pub(crate) workload: u64,
     /// All of the array that it is of.
     #[arg(long)]
@@ -143,10 +204,11 @@ pub(crate) struct CancelArgs {
 /// What `logs` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  bursar logs 17\n  bursar logs 17 -f\n  bursar logs 17 --attempt 1\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
+    after_help = "Examples:\n  bursar logs 17\n  bursar logs 17 -f\n  bursar logs 17 --attempt 1\n  bursar logs 17 -f --json      one object a line for each part\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
 )]
 pub(crate) struct LogsArgs {
     /// Its number.
+    #[arg(value_name = "WORKLOAD", value_parser = number)]
     pub(crate) workload: u64,
     /// Go on until the workload has ended.
     #[arg(long, short)]
@@ -161,10 +223,11 @@ pub(crate) struct LogsArgs {
 /// What `wait` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  bursar wait 17 && echo trained\n\nExit codes: 0 it completed, 1 it ended otherwise or a fault on the way, 2 refused."
+    after_help = "Examples:\n  bursar wait 17 && echo trained\n\nExit codes: the command's own; 128 and the signal's number if a signal ended it; 1 every other end that is no completion, or a fault on the way; 2 refused."
 )]
 pub(crate) struct WaitArgs {
     /// Its number.
+    #[arg(value_name = "WORKLOAD", value_parser = number)]
     pub(crate) workload: u64,
     #[command(flatten)]
     pub(crate) server: Server,
@@ -173,7 +236,7 @@ pub(crate) struct WaitArgs {
 /// What `report` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  bursar report --checkpoint                  (inside a workload, without a token)\n  bursar report --progress 'step 120 of 900'\n  bursar report --checkpoint --workload 17    (from elsewhere, with a token)\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
+    after_help = "Examples:\n  bursar report --checkpoint                  (inside a workload, without a token)\n  bursar report --progress 'step 120 of 900'\n  bursar report --checkpoint --workload 17    (from elsewhere, with a token)\n\nIt prints nothing unless somebody looks on.\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
 )]
 #[group(id = "what", required = true, multiple = true, args = ["checkpoint", "progress"])]
 pub(crate) struct ReportArgs {
@@ -233,6 +296,9 @@ pub(crate) enum BudgetVerb {
         /// From when on it is to hold (a date, with a time if need be); from now on unless given.
         #[arg(long, value_name = "MOMENT")]
         effective: Option<String>,
+        /// Take the version in force as what it was made from, whatever it removes.
+        #[arg(long, conflicts_with = "base")]
+        force_base: bool,
         #[command(flatten)]
         server: Server,
     },

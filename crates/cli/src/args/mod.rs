@@ -23,7 +23,7 @@ pub(crate) use trace::{ConvertArgs, DescribeArgs, ReadArgs, TraceVerb};
 
 /// The treasurer of a GPU cluster: decides by budgets, simulates it, explains it.
 #[derive(Debug, Parser)]
-#[command(name = "bursar", version, about, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "bursar", version, about, max_term_width = 100, after_help = HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -38,7 +38,7 @@ pub(crate) enum Verb {
     /// Check an event log against the rules, independently of what made it.
     Verify(VerifyArgs),
     /// Look into job histories, and convert them.
-    #[command(subcommand, after_help = EXIT_CODES)]
+    #[command(subcommand, after_help = TRACE_HELP)]
     Trace(TraceVerb),
     /// Bring a site up on this machine: journal, engine, API.
     Up(Box<UpArgs>),
@@ -49,34 +49,38 @@ pub(crate) enum Verb {
     /// List workloads, and what each waits for.
     Queue(QueueArgs),
     /// Show all of a workload: what was declared, every attempt, every charge.
+    #[command(after_help = SHOW_HELP)]
     Show(WorkloadArgs),
-    /// Tell why a workload waits, or why it was stopped.
+    /// Tell why a workload waits, why it was preempted, or how it ended.
+    #[command(after_help = WHY_HELP)]
     Why(WorkloadArgs),
     /// Print what a workload writes.
     Logs(LogsArgs),
     /// End a workload.
     Cancel(CancelArgs),
     /// Have a workload save, leave and wait again; run one again that has ended.
+    #[command(after_help = REQUEUE_HELP)]
     Requeue(WorkloadArgs),
     /// Let a held workload enter the queue.
+    #[command(after_help = RELEASE_HELP)]
     Release(WorkloadArgs),
     /// Wait until a workload has ended; its exit code becomes this one's.
     Wait(WaitArgs),
     /// Tell the site something about a workload, from inside it.
     Report(ReportArgs),
     /// Show budgets, and change them.
-    #[command(subcommand, after_help = EXIT_CODES)]
+    #[command(subcommand, after_help = BUDGET_HELP)]
     Budget(BudgetVerb),
     /// Show hosts, drain them and put them back.
-    #[command(subcommand, after_help = EXIT_CODES)]
+    #[command(subcommand, after_help = HOST_HELP)]
     Host(HostVerb),
     /// List who asked for what.
     Audit(AuditArgs),
     /// Make tokens, list them and make them void.
-    #[command(subcommand, after_help = EXIT_CODES)]
+    #[command(subcommand, after_help = TOKEN_HELP)]
     Token(TokenVerb),
     /// Write what a site knows for other verbs.
-    #[command(subcommand, after_help = EXIT_CODES)]
+    #[command(subcommand, after_help = EXPORT_HELP)]
     Export(ExportVerb),
     /// Copy a site's journal, while it is up or not.
     Backup(BackupArgs),
@@ -85,7 +89,7 @@ pub(crate) enum Verb {
     /// Check a site's journal, while it is up or not.
     Check(CheckArgs),
     /// Check configurations.
-    #[command(subcommand, after_help = EXIT_CODES)]
+    #[command(subcommand, after_help = CONFIG_HELP)]
     Config(ConfigVerb),
     /// Train nothing, as the demo's workloads do.
     #[command(hide = true)]
@@ -135,9 +139,37 @@ impl Verb {
     }
 }
 
-const EXIT_CODES: &str = "\
+/// Examples and exit codes, one line each.
+macro_rules! help {
+    ($examples:literal) => {
+        concat!(
+            "Examples:\n",
+            $examples,
+            "\n\nExit codes: 0 done, 1 a fault on the way, 2 refused or bad input (nothing is written)."
+        )
+    };
+}
+
+const HELP: &str = "\
+Examples:
+  bursar up --demo
+  bursar simulate scenarios/lab.yaml --policy budget --policy levels
+
+With --json what goes wrong is an object on standard error, too: its code and its message.
+
 Exit codes: 0 done, 1 a fault on the way, 2 bad input (nothing is written), 3 a log that breaks the \
 rules (verify), 70 a fault of Bursar's, 130 interrupted (nothing is written).";
+
+const SHOW_HELP: &str = help!("  bursar show 17\n  bursar show 17 --json");
+const WHY_HELP: &str = help!("  bursar why 17\n  bursar why 17 --json");
+const REQUEUE_HELP: &str = help!("  bursar requeue 17");
+const RELEASE_HELP: &str = help!("  bursar release 17");
+const TRACE_HELP: &str = help!("  bursar trace describe jobs.swf.gz");
+const BUDGET_HELP: &str = help!("  bursar budget show\n  bursar budget export > budgets.yaml");
+const HOST_HELP: &str = help!("  bursar host list\n  bursar host drain node-3");
+const TOKEN_HELP: &str = help!("  bursar token issue laptop --expires 30d");
+const EXPORT_HELP: &str = help!("  bursar export trace > history.csv");
+const CONFIG_HELP: &str = help!("  bursar config check bursar.yaml");
 
 const SIMULATE_HELP: &str = "\
 Examples:
@@ -276,8 +308,10 @@ pub(crate) struct PoliciesArgs {
 
 const COMPLETIONS_HELP: &str = "\
 Examples:
+  mkdir -p ~/.local/share/bash-completion/completions
   bursar completions bash > ~/.local/share/bash-completion/completions/bursar
-  bursar completions zsh > ~/.zfunc/_bursar
+  mkdir -p ~/.zfunc && bursar completions zsh > ~/.zfunc/_bursar
+  mkdir -p ~/.config/fish/completions
   bursar completions fish > ~/.config/fish/completions/bursar.fish
 
 Exit codes: 0 done, 2 no such shell.";
@@ -362,15 +396,15 @@ mod tests {
         fn walk(command: &clap::Command, path: &str) {
             let path = format!("{path} {}", command.get_name());
             assert!(command.get_about().is_some(), "{path}: says nothing about itself");
-            if command.has_subcommands() {
-                command.get_subcommands().for_each(|below| walk(below, &path));
-                return;
-            }
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Example"), "{path}: no example");
-            let name = path.trim();
-            let shows = help.contains(name) || name.split(' ').count() == 1;
+            let shows = help.contains(&format!("bursar{path}"));
             assert!(shows, "{path}: its example is another verb's");
+            // A terminal breaks lines where they are full: ours end where sentences do.
+            for line in help.lines().filter(|line| !line.is_empty() && !line.starts_with(' ')) {
+                assert!(line.ends_with(['.', ':']), "{path}: '{line}' breaks off");
+            }
+            command.get_subcommands().for_each(|below| walk(below, &path));
         }
         let whole = Cli::command();
         whole.get_subcommands().for_each(|verb| walk(verb, ""));

@@ -13,8 +13,7 @@ Examples:
   bursar up --config /etc/bursar.yaml        SIGHUP reads the file again
   bursar up --data /srv/bursar --listen 127.0.0.1:8080 --budgets budgets.yaml
 
-The owner's token is printed once, when the site is created; the site keeps only its hash. Stopping it
-(Ctrl-C) leaves running work alone: the next `bursar up` finds it again. The demo ends what it started.
+The owner's token is printed once, when the site is created; the site keeps only its hash. Stopping it (Ctrl-C) leaves running work alone: the next `bursar up` finds it again. The demo ends what it started.
 
 Exit codes: 0 stopped, 1 a fault on the way, 2 bad input.";
 
@@ -72,6 +71,9 @@ pub(crate) enum ConfigVerb {
         /// The configuration.
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -89,8 +91,7 @@ Examples:
   bursar backup night.db --data /srv/bursar
 
 The site may be up meanwhile. The copy is checked whole before it takes its name; one of before is replaced.
-It holds the journal: budgets, workloads, charges, hashes of tokens. Checkpoints and logs of work are files
-of their own (DATA/checkpoints, DATA/engine): copy them as you copy files.
+It holds the journal: budgets, workloads, charges, hashes of tokens. Checkpoints and logs of work are files of their own (DATA/checkpoints, DATA/engine): copy them as you copy files.
 
 Exit codes: 0 done, 1 a fault on the way, 2 bad input (no such site, a damaged one).";
 
@@ -113,8 +114,7 @@ Examples:
   bursar restore /backups/bursar-2026-11-30.db --data /srv/bursar-new
   bursar up --data /srv/bursar-new
 
-The folder must be new or empty. Every record of the backup is checked. Work that ran when the backup was
-made is taken for lost; what can resume is started again.
+The folder must be new or empty. Every record of the backup is checked. Work that ran when the backup was made is taken for lost; what can resume is started again.
 
 Exit codes: 0 done, 1 a fault on the way, 2 bad input (nothing is restored).";
 
@@ -139,8 +139,7 @@ Examples:
   bursar check --data /srv/bursar
   bursar check --backup night.db
 
-Every record is checked against the chain of hashes; then all is folded again, and every decision in it
-decided again.
+Every record is checked against the chain of hashes; then all is folded again, and every decision in it decided again.
 
 Exit codes: 0 whole, 1 a fault on the way, 2 damaged, or not decided so by this version.";
 

@@ -75,12 +75,17 @@ impl Commentary {
         }
         let live: Vec<u64> =
             self.said.iter().filter(|(_, said)| !said.ended).map(|(number, _)| *number).collect();
+        let mut works = Vec::new();
         for number in live {
             let work = client.get(&format!("/v1/workloads/{number}"), &[])?;
-            let mut said = self.said.remove(&number).unwrap_or_default();
+            // Who comes is told before what follows from it.
             if number > last {
                 self.tell(Tone::Quiet, "submits", &submission(&work));
             }
+            works.push((number, work));
+        }
+        for (number, work) in works {
+            let mut said = self.said.remove(&number).unwrap_or_default();
             self.follow(client, &work, &mut said)?;
             self.said.insert(number, said);
         }

@@ -121,10 +121,11 @@ fn folder(args: &UpArgs) -> Result<(PathBuf, Option<TempDir>), Failure> {
 }
 
 fn introduction(site: &Up, token_file: &Path) -> String {
-    let mut exports = format!("  export BURSAR_TOKEN_FILE={}\n", token_file.display());
-    if site.address != DEFAULT_LISTEN {
-        exports += &format!("  export BURSAR_URL=http://{}\n", site.address);
-    }
+    let exports = format!(
+        "  export BURSAR_TOKEN_FILE={}\n{}",
+        token_file.display(),
+        crate::up::url_line(site.address)
+    );
     format!(
         "The demo is up at http://{}: {}.
 Two programmes share them, vision (ann, max) and language (bob, sue), half each.
@@ -163,8 +164,8 @@ fn end_all(client: &Client) -> Result<(), Failure> {
     let until = Instant::now() + END_WITHIN;
     let mut told = 0;
     loop {
-        let live = client.get("/v1/workloads", &[])?;
-        let live: Vec<u64> = live["workloads"]
+        let works = client.get("/v1/workloads", &[])?;
+        let live: Vec<u64> = works["workloads"]
             .as_array()
             .into_iter()
             .flatten()
@@ -174,11 +175,10 @@ fn end_all(client: &Client) -> Result<(), Failure> {
             return Ok(());
         }
         if told == 0 {
-            say(&format!(
-                "\nending {} workload{} …\n",
-                live.len(),
-                if live.len() == 1 { "" } else { "s" }
-            ));
+            let works = works["workloads"].as_array().into_iter().flatten();
+            let run = works.filter(|work| work["started_unix_ms"].is_u64()).count();
+            let waits = live.len() - run;
+            say(&format!("\nending what runs ({run}) and what waits ({waits}) …\n"));
         }
         told += 1;
         for number in &live {

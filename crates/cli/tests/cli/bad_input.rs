@@ -360,7 +360,12 @@ fn a_full_standard_output_is_told() {
         let done = command(folder.path(), args).stdout(full).output().unwrap();
         let stderr = String::from_utf8(done.stderr).unwrap();
         assert_eq!(done.status.code(), Some(1), "{args:?}: {stderr}");
-        assert!(stderr.starts_with("bursar: cannot write "), "{args:?}: {stderr}");
+        // An object for programs, a line for people.
+        let begins = match args.contains(&"--json") {
+            true => "{\"code\":\"fault\",\"message\":\"cannot write ",
+            false => "bursar: cannot write ",
+        };
+        assert!(stderr.starts_with(begins), "{args:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
     }
 }

@@ -9,6 +9,7 @@ mod kept;
 mod killed;
 mod reports;
 mod tokens;
+mod told;
 
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
