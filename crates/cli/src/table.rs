@@ -23,7 +23,7 @@ pub(crate) fn comparison(scenario: &Scenario, summary: &Summary) -> String {
     let mut text = format!(
         "{}: {} on {}, {workloads} workloads, measured over {}\n\n",
         summary.scenario,
-        many(u64::from(gpus), "GPU"),
+        many(gpus, "GPU"),
         many(hosts as u64, "host"),
         measured(seconds)
     );
