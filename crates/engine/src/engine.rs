@@ -89,6 +89,17 @@ pub trait Engine: Send {
     /// `NotEnded` if it has not; `Io` if the records could not be moved.
     fn forget(&mut self, key: &AttemptKey) -> Result<(), Error>;
 
+    /// Removes the logs of some attempts that were forgotten so long ago, their claims with them: whoever drives the
+    /// engine numbers attempts upwards. A little at a time, each time it is called; an engine without logs of its
+    /// own does nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if something could not be removed.
+    fn purge_some(&mut self, _age: std::time::Duration) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Keeps others than this engine's orders from starting work on a host, where there are others.
     ///
     /// # Errors
@@ -149,6 +160,10 @@ impl<E: Engine + ?Sized> Engine for Box<E> {
 
     fn forget(&mut self, key: &AttemptKey) -> Result<(), Error> {
         (**self).forget(key)
+    }
+
+    fn purge_some(&mut self, age: std::time::Duration) -> Result<(), Error> {
+        (**self).purge_some(age)
     }
 
     fn cordon(&mut self, host: &str) -> Result<(), Error> {

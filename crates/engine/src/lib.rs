@@ -33,9 +33,11 @@
 //!
 //! Absent on purpose: threads that watch, callbacks, retries. Who drives the engine has a loop already.
 
+mod account;
 mod arrival;
 mod engine;
 mod error;
+mod files;
 mod key;
 pub mod local;
 mod observation;
@@ -46,9 +48,11 @@ mod signal;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+pub use account::{Account, account};
 pub use arrival::{Arrival, ArrivalState};
 pub use engine::{Engine, LogChunk, Signal};
 pub use error::{Error, ErrorKind};
+pub use files::allow_open_files;
 pub use key::AttemptKey;
 #[cfg(not(target_os = "linux"))]
 pub use local::shim_main;

@@ -63,7 +63,8 @@ pub enum AttemptState {
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exited {
-    /// When the command was executed, if it was and that is known.
+    /// When the command was executed, if it was. If it may have been and that is not known, the earliest moment at
+    /// which it can have been: only what certainly never ran has none.
     pub started_at: Option<Moment>,
     /// When the last of its processes was gone. For a lost attempt: by when it was.
     pub ended_at: Moment,

@@ -1,7 +1,10 @@
 //! One attempt as the daemon sees it: its folder, read.
 
 use super::folder::{Command, Folder, is_nonsense};
-use super::records::{ExitRecord, OutcomeRecord, StateRecord, VERSION, add_note, one_line};
+use super::process::ProcessId;
+use super::records::{
+    ExitRecord, MomentRecord, OutcomeRecord, StateRecord, VERSION, add_note, one_line,
+};
 use super::{cgroup, clock, remains};
 use crate::key::AttemptKey;
 use crate::observation::{AttemptState, Exited, Moment, Observation};
@@ -27,6 +30,9 @@ fn sensible<T>(read: io::Result<Option<T>>) -> io::Result<Read<T>> {
     }
 }
 
+/// Ends what came to the daemon when a supervisor and its guard were killed; how many are left.
+pub(crate) type Adopted<'a> = &'a mut dyn FnMut() -> io::Result<usize>;
+
 /// One attempt.
 #[derive(Debug)]
 pub(crate) struct Attempt {
@@ -48,7 +54,11 @@ impl Attempt {
     }
 
     /// How far it is. Ends what is left of it if its shim is dead.
-    pub(crate) fn observe(&mut self, boot_id: &str) -> io::Result<Observation> {
+    pub(crate) fn observe(
+        &mut self,
+        boot_id: &str,
+        adopted: Adopted<'_>,
+    ) -> io::Result<Observation> {
         if let Some((exited, notes)) = &self.ended {
             return Ok(self.seen(AttemptState::Exited(exited.clone()), notes.clone()));
         }
@@ -68,8 +78,8 @@ impl Attempt {
             Read::Nothing | Read::Nonsense if supervised => {
                 Ok(self.seen(AttemptState::Starting, note.into_iter().collect()))
             }
-            Read::Known(state) => self.settle(Some(&state), spoiled, boot_id),
-            Read::Nothing | Read::Nonsense => self.settle(None, spoiled, boot_id),
+            Read::Known(state) => self.settle(Some(&state), spoiled, boot_id, adopted),
+            Read::Nothing | Read::Nonsense => self.settle(None, spoiled, boot_id, adopted),
         }
     }
 
@@ -79,6 +89,7 @@ impl Attempt {
         state: Option<&StateRecord>,
         spoiled: bool,
         boot_id: &str,
+        adopted: Adopted<'_>,
     ) -> io::Result<Observation> {
         let this_boot = state.is_some_and(|state| state.boot_id == boot_id);
         // Only a launcher that is recorded is told to go.
@@ -86,8 +97,9 @@ impl Attempt {
         let booted = state.is_some() && !this_boot;
         // Without its order it still has a session.
         let order = self.folder.order().ok();
-        let work = state.filter(|_| this_boot).and_then(|state| state.work);
-        let left = remains::end(work, order.as_ref())?;
+        let here = state.filter(|_| this_boot);
+        let (work, guard) = (here.and_then(|state| state.work), here.and_then(|s| s.guard));
+        let left = remains::end(work, guard, order.as_ref())? + adopted()?;
         if left > 0 {
             let mut notes = state.map(|state| state.notes.clone()).unwrap_or_default();
             add_note(&mut notes, format!("its supervisor is dead; {left} processes do not die"));
@@ -95,9 +107,16 @@ impl Attempt {
             return Ok(self.seen(alive, notes));
         }
         order.iter().flat_map(|order| &order.cgroup).for_each(|group| cgroup::remove(group));
+        // Without a group, and without whoever gets orphans, there is no telling.
+        let grouped = state.is_some_and(|state| state.cgroup.is_some());
+        let got_away = may_have_run && !booted && !grouped && !self.guarded(guard)?;
         let why = match self.folder.shim_said() {
             _ if spoiled => "its records cannot be read".to_owned(),
             _ if booted => "the machine was booted again".to_owned(),
+            said if got_away && said.is_empty() => {
+                "its supervisor and guard were killed; what left its session may still run"
+                    .to_owned()
+            }
             said if said.is_empty() => "its supervisor was killed".to_owned(),
             said => format!("its supervisor failed: {said}"),
         };
@@ -106,29 +125,51 @@ impl Attempt {
         } else {
             OutcomeRecord::NotStarted(one_line(&format!("it was claimed, not started: {why}")))
         };
-        let ended = if booted { clock::boot() } else { clock::now() };
-        let exit = self.exit_without_shim(state, ended, outcome, boot_id);
+        let ended = if booted { self.last_sign() } else { clock::now() };
+        let started = may_have_run.then(|| self.started_at_the_latest(state, boot_id));
+        let exit = self.exit_without_shim(state, (started, ended), outcome, boot_id);
         Ok(self.conclude(&exit, boot_id))
+    }
+
+    /// Since when it ran, or may have: work that may have run counts as having run, since nobody can say that it
+    /// did not. If nothing else is known, since it was claimed.
+    fn started_at_the_latest(&self, state: Option<&StateRecord>, boot_id: &str) -> MomentRecord {
+        let known = state.and_then(|state| state.started.or(state.going));
+        let claimed = || {
+            let unix_ms = self.folder.claimed_unix_ms().unwrap_or_else(clock::unix_ms);
+            MomentRecord { unix_ms, boot_ms: None }
+        };
+        let this_boot = state.is_some_and(|state| state.boot_id == boot_id);
+        // Recorded under this boot, in which it has no place if it is from another.
+        known.map_or_else(claimed, |moment| moment.seen_from(this_boot).into())
+    }
+
+    /// The last that is known of an attempt of an earlier boot: when its supervisor last wrote something. By the
+    /// wall clock, and not after the machine was booted.
+    fn last_sign(&self) -> Moment {
+        let boot = clock::boot().unix_ms;
+        let unix_ms = self.folder.written_unix_ms().map_or(boot, |written| written.min(boot));
+        Moment { unix_ms, boot_ms: None }
+    }
+
+    /// Whether the guard has ended all that the shim left, or is at it and has nothing left.
+    fn guarded(&self, guard: Option<ProcessId>) -> io::Result<bool> {
+        let lives = guard.map(ProcessId::handle).transpose()?.flatten().is_some();
+        Ok(lives || self.folder.was_emptied())
     }
 
     fn exit_without_shim(
         &self,
         state: Option<&StateRecord>,
-        ended: Moment,
+        (started, ended): (Option<MomentRecord>, Moment),
         outcome: OutcomeRecord,
         boot_id: &str,
     ) -> ExitRecord {
         let exit = ExitRecord {
             version: VERSION,
             boot_id: boot_id.to_owned(),
-            started: state.and_then(|state| state.started).map(|started| {
-                // Recorded under this boot, in which it has no place if it is from another.
-                let this_boot = state.is_some_and(|state| state.boot_id == boot_id);
-                started.seen_from(this_boot).into()
-            }),
-            ended: state
-                .and_then(|state| state.started)
-                .map_or(ended.into(), |started| started.not_after(ended.into())),
+            started,
+            ended: started.map_or(ended.into(), |started| started.not_after(ended.into())),
             outcome,
             told_to_leave: self.stopped.is_some() || state.is_some_and(|state| state.told_to_leave),
             notes: state.map(|state| state.notes.clone()).unwrap_or_default(),
@@ -176,7 +217,7 @@ impl Attempt {
             let boot_id = clock::boot_id()?;
             if let Some(state) = self.folder.state()?.filter(|state| state.boot_id == boot_id) {
                 state.shim.signal(Signal::KILL)?;
-                remains::end(state.work, self.folder.order().ok().as_ref())?;
+                remains::end(state.work, state.guard, self.folder.order().ok().as_ref())?;
             }
         }
         Ok(())

@@ -7,8 +7,9 @@ use super::gpus::Gpus;
 use super::logs::Logs;
 use super::process::ProcessId;
 use super::records::{ExitRecord, OrderRecord, OutcomeRecord, VERSION, one_line};
+use super::retention::Retention;
 use super::steps::{Step, reached};
-use super::{LocalOptions, cgroup, clock, durable, remains};
+use super::{LocalOptions, cgroup, clock, durable, orphans, remains};
 use crate::engine::{Engine, LogChunk, Signal};
 use crate::error::{Error, ErrorKind};
 use crate::key::AttemptKey;
@@ -49,6 +50,7 @@ pub struct LocalEngine {
     /// Shims that this process started and has to collect.
     shims: Vec<Child>,
     notes: Vec<String>,
+    retention: Retention,
     /// Held as long as this is.
     _lock: File,
 }
@@ -66,6 +68,7 @@ impl LocalEngine {
             return Err(Error::invalid("no command line for the shim"));
         }
         supported()?;
+        orphans::adopt();
         let cannot = |error: io::Error| Error::io(format!("cannot use {}", dir.display()), error);
         make_folder(dir).map_err(cannot)?;
         let dir = fs::canonicalize(dir).map_err(cannot)?;
@@ -93,6 +96,7 @@ impl LocalEngine {
             attempts,
             shims: Vec::new(),
             notes,
+            retention: Retention::default(),
             _lock: lock,
         })
     }
@@ -189,6 +193,7 @@ impl LocalEngine {
             workdir: order.workdir.clone(),
             env,
             user: order.user.clone(),
+            allow_root: self.options.allow_root,
             checkpoint_dir: order.checkpoint_dir.clone(),
             memory_bytes: order.memory_bytes,
             cpus: order.cpus,
@@ -197,23 +202,38 @@ impl LocalEngine {
             leader_only: self.options.signal_scope == SignalScope::Leader,
             log_bytes_max: order.log_bytes_max,
             log_files_max: order.log_files_max,
+            open_files: crate::files::allowed_before(),
             changes: self.changes.clone(),
         })
     }
 
     /// Makes the checkpoint folder for its user, if it is one of those that the engine makes.
-    fn make_checkpoint_dir(&self, order: &StartOrder) -> io::Result<()> {
+    fn make_checkpoint_dir(&self, order: &StartOrder) -> Result<(), Error> {
         let path = &order.checkpoint_dir;
         let root = self.options.checkpoint_root.as_deref();
         if root.is_none() || path.parent() != root || path.file_name().is_none() {
             return Ok(());
         }
-        make_folder(path)?;
-        if let Some(user) = order.user.as_deref().filter(|_| rustix::process::geteuid().is_root())
-            && let Ok(Some(user)) = nix::unistd::User::from_name(user)
-            && fs::symlink_metadata(path)?.uid() != user.uid.as_raw()
+        let cannot = |error: io::Error| {
+            Error::io(format!("{}: cannot make {}", order.key, path.display()), error)
+        };
+        make_folder(path).map_err(cannot)?;
+        if let Some(name) = order.user.as_deref().filter(|_| rustix::process::geteuid().is_root())
+            && let Ok(Some(user)) = nix::unistd::User::from_name(name)
         {
-            std::os::unix::fs::lchown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
+            let owner = fs::symlink_metadata(path).map_err(cannot)?.uid();
+            if owner == user.uid.as_raw() {
+                return Ok(());
+            }
+            // Only what was just made, now or before this process was killed at it, is anybody's to have.
+            if owner != 0 || fs::read_dir(path).map_err(cannot)?.next().is_some() {
+                return Err(Error::invalid(format!(
+                    "{} belongs to user number {owner} and is not given to {name}",
+                    path.display()
+                )));
+            }
+            std::os::unix::fs::lchown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
+                .map_err(cannot)?;
         }
         Ok(())
     }
@@ -230,6 +250,7 @@ impl LocalEngine {
 
     fn collect_shims(&mut self) {
         self.shims.retain_mut(|shim| matches!(shim.try_wait(), Ok(None)));
+        orphans::collect(&self.shims);
     }
 }
 
@@ -254,8 +275,10 @@ impl Engine for LocalEngine {
     fn observe(&mut self) -> Result<Vec<Observation>, Error> {
         self.collect_shims();
         let mut seen = Vec::with_capacity(self.attempts.len());
+        let (shims, shim) = (&self.shims, &self.options.shim);
+        let mut adopted = || orphans::end(shims, shim);
         for (key, attempt) in &mut self.attempts {
-            let observation = attempt.observe(&self.boot_id);
+            let observation = attempt.observe(&self.boot_id, &mut adopted);
             seen.push(
                 observation.map_err(|error| Error::io(format!("cannot observe {key}"), error))?,
             );
@@ -271,9 +294,7 @@ impl Engine for LocalEngine {
         if self.is_claimed(key).map_err(cannot)? {
             return Ok(());
         }
-        self.make_checkpoint_dir(order).map_err(|error| {
-            Error::io(format!("{key}: cannot make {}", order.checkpoint_dir.display()), error)
-        })?;
+        self.make_checkpoint_dir(order)?;
         let record = self.record(order).map_err(cannot)?;
         let name = key.to_string();
         let claimed = Folder::claim(&self.attempts_dir, &name, &record).map_err(cannot)?;
@@ -308,12 +329,17 @@ impl Engine for LocalEngine {
     fn forget(&mut self, key: &AttemptKey) -> Result<(), Error> {
         let Some(attempt) = self.attempts.get_mut(key) else { return Ok(()) };
         let cannot = |error: io::Error| Error::io(format!("cannot forget {key}"), error);
-        if attempt.observe(&self.boot_id).map_err(cannot)?.state.exited().is_none() {
+        if attempt.observe(&self.boot_id, &mut || Ok(0)).map_err(cannot)?.state.exited().is_none() {
             return Err(Error::new(ErrorKind::NotEnded, format!("{key} has not ended")));
         }
         attempt.folder().retire(&self.ended_dir).map_err(cannot)?;
         self.attempts.remove(key);
         Ok(())
+    }
+
+    fn purge_some(&mut self, age: Duration) -> Result<(), Error> {
+        let done = self.retention.step(&self.ended_dir, age);
+        done.map_err(|error| Error::io("cannot remove old logs", error))
     }
 
     fn cordon(&mut self, host: &str) -> Result<(), Error> {

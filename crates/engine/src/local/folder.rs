@@ -17,6 +17,7 @@ const STATE: &str = "state.json";
 const EXIT: &str = "exit.json";
 const CONTROL: &str = "control";
 const SHIM_LOG: &str = "shim.log";
+const EMPTIED: &str = "emptied";
 
 /// How the folder of an attempt is called while it is built.
 pub(crate) const UNFINISHED: &str = ".new-";
@@ -143,6 +144,29 @@ impl Folder {
         }
     }
 
+    /// The guard has ended all that the shim left.
+    pub(crate) fn say_emptied(&self) -> io::Result<()> {
+        File::create(self.path.join(EMPTIED)).map(drop)
+    }
+
+    /// Whether it has.
+    pub(crate) fn was_emptied(&self) -> bool {
+        self.path.join(EMPTIED).exists()
+    }
+
+    /// When it was claimed, by the wall clock.
+    pub(crate) fn claimed_unix_ms(&self) -> Option<u64> {
+        modified_unix_ms(&fs::metadata(self.path.join(ORDER)).ok()?)
+    }
+
+    /// When the shim last wrote how far it is, or what the work said, by the wall clock.
+    pub(crate) fn written_unix_ms(&self) -> Option<u64> {
+        let entries = fs::read_dir(&self.path).ok()?.flatten();
+        let of_shim = |name: &OsStr| name == STATE || log_offset(name).is_some();
+        let entries = entries.filter(|entry| of_shim(&entry.file_name()));
+        entries.filter_map(|entry| modified_unix_ms(&entry.metadata().ok()?)).max()
+    }
+
     /// Where the shim writes what it has to say itself.
     pub(crate) fn shim_log(&self) -> io::Result<File> {
         fs::OpenOptions::new().append(true).open(self.path.join(SHIM_LOG))
@@ -241,6 +265,11 @@ pub(crate) fn open(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
 /// Whether a record was read but makes no sense; it will not tomorrow either.
 pub(crate) fn is_nonsense(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
+fn modified_unix_ms(metadata: &fs::Metadata) -> Option<u64> {
+    let since = metadata.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
 }
 
 fn is_there(error: &io::Error) -> bool {

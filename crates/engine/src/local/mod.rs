@@ -29,7 +29,9 @@
 //! | the daemon, before the shim was started | nobody can write to `control`, there is no state: `NotStarted` |
 //! | the daemon, later | nothing; it finds the attempt by its folder |
 //! | the shim, before the launcher was told to go | the launcher ends by itself: `NotStarted` |
-//! | the shim, later | the kernel kills the command (`PR_SET_PDEATHSIG`); the engine kills the rest when it looks, and says `Lost` |
+//! | the shim, later | the kernel kills the command (`PR_SET_PDEATHSIG`); the *guard*, its parent, gets what it leaves and kills it, and so does the engine when it looks; it says `Lost` |
+//! | the guard | nothing; the shim goes on |
+//! | the shim and its guard | what they leave comes to the daemon that started them, which kills it; if that has ended since, see below |
 //! | the command | the shim kills what it left behind: the shim is the *subreaper* of everything below it, so that nothing escapes by a session or a double fork |
 //! | the machine | `Lost`; process numbers of an earlier boot mean nothing and are not touched |
 //!
@@ -37,7 +39,8 @@
 //! if their leader is still the recorded one, and by the mark `BURSAR_CLAIM` in the environment it was
 //! started with. A process is signalled through a handle (`pidfd`) that was opened before its start time
 //! was compared, so that no number that was given to another process is hit. Without a cgroup, a process
-//! that left its session, cleared its environment *and* outlived its shim is not found.
+//! that left its session, cleared its environment *and* outlived its shim, the guard *and* the daemon that started
+//! them is not found; the reason of the loss says that this may be so.
 //!
 //! # Signals
 //!
@@ -83,11 +86,15 @@ mod gpus;
 #[cfg(target_os = "linux")]
 mod logs;
 #[cfg(target_os = "linux")]
+mod orphans;
+#[cfg(target_os = "linux")]
 pub(crate) mod process;
 #[cfg(target_os = "linux")]
 pub(crate) mod records;
 #[cfg(target_os = "linux")]
 mod remains;
+#[cfg(target_os = "linux")]
+mod retention;
 #[cfg(target_os = "linux")]
 pub(crate) mod steps;
 
@@ -131,6 +138,8 @@ pub struct LocalOptions {
     /// their users. Nobody but the engine's user may be able to write to it. Checkpoint folders elsewhere
     /// are made by the user of the work.
     pub checkpoint_root: Option<PathBuf>,
+    /// Whether work may run as root, if its order says so and the engine itself is root. Not by default.
+    pub allow_root: bool,
     /// Whether attempts get control groups.
     pub cgroup: CgroupChoice,
     /// After how long a shim that was told to stop its work, and did not, is killed by the next
@@ -153,6 +162,7 @@ impl LocalOptions {
             socket: None,
             keep_env: ["PATH", "LANG", "TZ"].map(str::to_owned).to_vec(),
             checkpoint_root: None,
+            allow_root: false,
             cgroup: CgroupChoice::Own,
             shim_stuck_after: Duration::from_secs(30),
         }

@@ -29,6 +29,9 @@ pub(crate) struct OrderRecord {
     /// All of the environment that does not depend on the user.
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) user: Option<String>,
+    /// Whether that may be root. Orders of before had no such rule and are not executed any more.
+    #[serde(default)]
+    pub(crate) allow_root: bool,
     pub(crate) checkpoint_dir: PathBuf,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) cpus: Option<u32>,
@@ -40,6 +43,9 @@ pub(crate) struct OrderRecord {
     pub(crate) leader_only: bool,
     pub(crate) log_bytes_max: u64,
     pub(crate) log_files_max: u32,
+    /// How many files it may have open; none if that is as the daemon has it.
+    #[serde(default)]
+    pub(crate) open_files: Option<u64>,
     /// The FIFO that is written to when the state changes.
     pub(crate) changes: PathBuf,
 }
@@ -50,9 +56,15 @@ pub(crate) struct StateRecord {
     pub(crate) version: u32,
     pub(crate) boot_id: String,
     pub(crate) shim: ProcessId,
+    /// The parent of the shim, which gets its processes if it is killed.
+    #[serde(default)]
+    pub(crate) guard: Option<ProcessId>,
     /// The launcher, which becomes the command. Only what is recorded here is told to go.
     pub(crate) work: Option<ProcessId>,
     pub(crate) cgroup: Option<PathBuf>,
+    /// When it was recorded that the launcher is told to go: from then on the command may have been executed.
+    #[serde(default)]
+    pub(crate) going: Option<MomentRecord>,
     pub(crate) started: Option<MomentRecord>,
     pub(crate) warned: bool,
     pub(crate) told_to_leave: bool,

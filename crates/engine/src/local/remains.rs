@@ -21,8 +21,12 @@ const ROUNDS_MAX: u32 = 5;
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Kills every process of an attempt that can be found; how many were still there at last. `work` is its
-/// command, if that is known and of this boot.
-pub(crate) fn end(work: Option<ProcessId>, order: Option<&OrderRecord>) -> io::Result<usize> {
+/// command and `guard` what gets its orphans, if they are known and of this boot.
+pub(crate) fn end(
+    work: Option<ProcessId>,
+    guard: Option<ProcessId>,
+    order: Option<&OrderRecord>,
+) -> io::Result<usize> {
     let mark = order.map(|order| format!("{MARK}={}", order.token));
     let group = order.and_then(|order| order.cgroup.as_deref());
     let mut left = 0;
@@ -30,7 +34,7 @@ pub(crate) fn end(work: Option<ProcessId>, order: Option<&OrderRecord>) -> io::R
         if let Some(group) = group {
             let _ = cgroup::kill(group);
         }
-        let found = find(work, mark.as_deref(), group)?;
+        let found = find(work, guard, mark.as_deref(), group)?;
         left = found.len();
         if left == 0 {
             break;
@@ -67,6 +71,7 @@ fn has_ended(handle: &OwnedFd) -> bool {
 /// The living processes of the attempt.
 fn find(
     work: Option<ProcessId>,
+    guard: Option<ProcessId>,
     mark: Option<&str>,
     group: Option<&Path>,
 ) -> io::Result<Vec<ProcessId>> {
@@ -74,17 +79,21 @@ fn find(
     let me = i32::try_from(std::process::id()).unwrap_or(0);
     let grouped: BTreeSet<i32> = group.into_iter().flat_map(cgroup::processes).collect();
     // The number of a session means this attempt only while its leader is there, be it dead.
-    let work = work.filter(|work| all.get(&work.pid).is_some_and(|now| now.id == *work));
+    let is_there = |one: &ProcessId| all.get(&one.pid).is_some_and(|now| now.id == *one);
+    let (work, guard) = (work.filter(is_there), guard.filter(is_there));
     let belongs = |process: &Process| {
         grouped.contains(&process.id.pid)
             || work.is_some_and(|work| process.session == work.pid || process.group == work.pid)
+            || guard.is_some_and(|guard| process.parent == guard.pid)
             || mark.is_some_and(|mark| process.was_given(mark))
     };
     let mut found: BTreeMap<i32, ProcessId> = BTreeMap::new();
     let mut look_at: Vec<&Process> = all.values().filter(|process| belongs(process)).collect();
     while let Some(process) = look_at.pop() {
         let pid = process.id.pid;
-        if pid > 1 && pid != me && found.insert(pid, process.id).is_none() {
+        // The guard may carry the mark, too; it ends when nothing is left.
+        let is_guard = guard.is_some_and(|guard| guard.pid == pid);
+        if pid > 1 && pid != me && !is_guard && found.insert(pid, process.id).is_none() {
             look_at.extend(all.values().filter(|child| child.parent == pid));
         }
     }

@@ -5,7 +5,7 @@ use crate::local::folder::Folder;
 use crate::local::records::OrderRecord;
 use nix::sys::signal::SigSet;
 use nix::unistd::{User, initgroups, setresgid, setresuid};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io::{self, Read, Write};
@@ -43,6 +43,11 @@ fn become_work(dir: &Path, channel: &mut UnixStream) -> Result<(), String> {
     let state = folder.state().map_err(said("cannot read the state"))?;
     let shim = state.map(|state| state.shim.pid).ok_or("there is no state")?;
     rustix::process::setsid().map_err(said("cannot make a session"))?;
+    if let Some(current) = order.open_files {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        // As it was before the daemon took more for itself.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum });
+    }
     let user = user(&order)?;
     // After this it cannot be taken back, nor is it reset: a change of user would.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -84,6 +89,11 @@ fn user(order: &OrderRecord) -> Result<Option<User>, String> {
     };
     let found = User::from_name(name).map_err(said(format!("cannot look up user {name}")))?;
     let user = found.ok_or_else(|| format!("there is no user {name}"))?;
+    if user.uid.is_root() && !order.allow_root {
+        return Err(format!(
+            "work may not run as {name}, who is root here (allow_root_work is not set)"
+        ));
+    }
     if user.uid == me {
         return Ok(Some(user));
     }

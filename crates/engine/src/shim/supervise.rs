@@ -11,7 +11,6 @@ use crate::local::records::{
 };
 use crate::local::steps::{Step, reached};
 use crate::local::{cgroup, changes, clock};
-use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -37,17 +36,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn run(dir: &Path) -> io::Result<()> {
     reached(Step::ShimBegun);
-    // What is meant for the work or the daemon is not for the shim: it ends when the work does.
-    let ignored = [
-        NixSignal::SIGTERM,
-        NixSignal::SIGINT,
-        NixSignal::SIGHUP,
-        NixSignal::SIGQUIT,
-        NixSignal::SIGUSR1,
-        NixSignal::SIGUSR2,
-        NixSignal::SIGTSTP,
-    ];
-    ignored.into_iter().collect::<SigSet>().thread_block()?;
+    super::block_signals()?;
     rustix::process::setsid()?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
 
@@ -68,8 +57,10 @@ pub(super) fn run(dir: &Path) -> io::Result<()> {
         version: VERSION,
         boot_id: clock::boot_id()?,
         shim: ProcessId::of(rustix::process::getpid())?,
+        guard: rustix::process::getppid().and_then(|guard| ProcessId::of(guard).ok()),
         work: None,
         cgroup: None,
+        going: None,
         started: None,
         warned: false,
         told_to_leave: false,
@@ -91,6 +82,15 @@ pub(super) fn run(dir: &Path) -> io::Result<()> {
             record_end(&folder, &order, state, OutcomeRecord::StartFailed(reason));
             Ok(())
         }
+    }
+}
+
+/// The pipe is the user's: who opens `/dev/stdout` opens it anew, and would not be allowed to otherwise. Only root can
+/// give it away, and only root needs to.
+fn give(pipe: &io::PipeWriter, order: &OrderRecord) {
+    let user = order.user.as_deref().and_then(|user| nix::unistd::User::from_name(user).ok()?);
+    if let Some(user) = user {
+        let _ = std::os::unix::fs::fchown(pipe, Some(user.uid.as_raw()), Some(user.gid.as_raw()));
     }
 }
 
@@ -158,13 +158,14 @@ impl<'a> Shim<'a> {
         // Less room is no harm.
         let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_BYTES);
         rustix::io::ioctl_fionbio(&pipe, true)?;
+        give(&writer, order);
         let (mut channel, theirs) = UnixStream::pair()?;
         make_cgroup(order, state);
         // This program as it was started, even if it was replaced on the disk since. This thread lives as
         // long as the process: when it ends, the kernel kills the work.
         let launcher = std::process::Command::new("/proc/self/exe")
             .args(std::env::args_os().skip(1))
-            .env(STAGE.0, STAGE.1)
+            .env(STAGE.0, STAGE.1.launch)
             .stdin(OwnedFd::from(theirs))
             .stdout(writer.try_clone()?)
             .stderr(writer)
@@ -178,6 +179,7 @@ impl<'a> Shim<'a> {
             state.note(format!("it is in no control group, its limits are not enforced: {error}"));
         }
         state.work = Some(ProcessId::of(pid)?);
+        state.going = Some(clock::now().into());
         folder.write_state(state)?;
         reached(Step::LauncherRecorded);
         let output = Output::start(folder.path(), order.log_bytes_max, order.log_files_max)?;

@@ -136,13 +136,14 @@ fn work_runs_as_its_user() {
     for path in [local.path("."), local.path("runs")] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("permissions");
     }
-    let script = "id -un; id -Gn; echo $HOME $USER; touch $BURSAR_CHECKPOINT_DIR/saved";
+    // Opening its own output anew, as many programs do.
+    let script = "id -un; id -Gn; echo $HOME $USER > /dev/stdout; touch $BURSAR_CHECKPOINT_DIR/saved; echo heard > /dev/stderr; true";
     let mut order = local.script(&key(), script, "");
     order.user = Some("daemon".to_owned());
     let (outcome, said) = run(&mut local, &mut order);
     assert_eq!(outcome, Outcome::Exit { code: 0 }, "{said}");
     assert!(said.starts_with("daemon\ndaemon\n"), "{said}");
-    assert!(said.trim_end().ends_with(" daemon"), "{said}");
+    assert!(said.contains(" daemon\n") && said.contains("heard"), "{said}");
     let saved = fs::metadata(local.path("checkpoints").join(order.key.workload()).join("saved"))
         .expect("what it saved");
     assert_ne!(saved.uid(), 0);
@@ -153,6 +154,21 @@ fn work_runs_as_its_user() {
     let (outcome, _) = run(&mut local, &mut order);
     let Outcome::StartFailed { reason } = outcome else { panic!("{outcome:?}") };
     assert_eq!(reason, "there is no user nobody-of-that-name");
+
+    // Root is none of them, unless that is allowed.
+    let other = AttemptKey::new("of-root", 3).expect("a good key");
+    let mut order = local.script(&other, "", "");
+    order.user = Some("root".to_owned());
+    let (outcome, _) = run(&mut local, &mut order);
+    let Outcome::StartFailed { reason } = outcome else { panic!("{outcome:?}") };
+    assert!(reason.contains("may not run as root"), "{reason}");
+    local.options().allow_root = true;
+    local.down();
+    local.up();
+    let other = AttemptKey::new("of-root", 4).expect("a good key");
+    let mut order = local.script(&other, "", "");
+    order.user = Some("root".to_owned());
+    assert_eq!(run(&mut local, &mut order).0, Outcome::Exit { code: 0 });
 }
 
 #[test]
@@ -384,13 +400,31 @@ fn what_ran_before_the_machine_was_booted_is_lost() {
     let state = fs::read_to_string(&path).expect("its state");
     let mut state: serde_json::Value = serde_json::from_str(&state).expect("its state");
     state["boot_id"] = "another".into();
+    // It ran for half an hour, and the machine was off for an hour after that.
+    let hour = std::time::Duration::from_secs(3_600);
+    let off = std::time::SystemTime::now() - uptime() - hour;
+    let off_ms = off.duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_millis() as u64;
+    state["started"]["unix_ms"] = (off_ms - 1_800_000).into();
     fs::write(&path, state.to_string()).expect("to change it");
+    for entry in fs::read_dir(local.record(&key(), "")).expect("its folder").flatten() {
+        if entry.file_type().expect("a type").is_file() {
+            let file = fs::File::options().write(true).open(entry.path()).expect("a file");
+            file.set_modified(off).expect("to set its time");
+        }
+    }
     local.up();
     let exited = await_exit(&mut local, &key());
     let Outcome::Lost { reason } = &exited.outcome else { panic!("{exited:?}") };
     assert!(reason.contains("booted"), "{reason}");
-    assert_eq!(exited.ended_at.boot_ms, Some(0));
+    // Until the last that is known of it, not until the machine was booted.
+    assert_eq!((exited.ended_at.unix_ms, exited.ended_at.boot_ms), (off_ms, None));
     assert_eq!(exited.started_at.expect("its start").boot_ms, None);
+    assert_eq!(exited.started_at.expect("its start").unix_ms, off_ms - 1_800_000);
+}
+
+fn uptime() -> std::time::Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    std::time::Duration::from_secs(u64::try_from(time.tv_sec).expect("after the boot"))
 }
 
 /// The kernel kills a command whose shim was killed, without the engine.
@@ -419,4 +453,40 @@ fn the_log_of_a_forgotten_attempt_can_be_purged() {
     local.engine().purge(&key()).expect("purge");
     assert_eq!(logs.read(&key(), 0, 100).expect_err("no log").kind(), ErrorKind::Unknown);
     local.engine().purge(&key()).expect("purge again");
+}
+
+#[test]
+fn work_gets_no_files_of_the_daemon() {
+    let mut local = Local::new();
+    let secret = local.path("secret");
+    let file = fs::File::create(&secret).expect("a file");
+    // As whoever started the daemon may have left it.
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).expect("to leave it open");
+    let mut order = local.script(&key(), "ls -l /proc/$$/fd", "");
+    let (outcome, said) = run(&mut local, &mut order);
+    assert_eq!(outcome, Outcome::Exit { code: 0 }, "{said}");
+    assert!(!said.contains(secret.to_str().expect("UTF-8")), "{said}");
+}
+
+#[test]
+fn a_folder_of_somebody_elses_checkpoints_is_not_given_away() {
+    if !is_root() {
+        return;
+    }
+    let mut local = Local::new();
+    let mut order = local.script(&key(), "", "");
+    order.user = Some("daemon".to_owned());
+    fs::create_dir_all(&order.checkpoint_dir).expect("a folder");
+    std::os::unix::fs::chown(&order.checkpoint_dir, Some(12_345), None).expect("to give it away");
+    let error = local.engine().start(&order).expect_err("it is not theirs");
+    assert_eq!(error.kind(), bursar_engine::ErrorKind::Invalid);
+    assert!(error.to_string().contains("belongs to user number 12345"), "{error}");
+    assert!(local.engine().observe().expect("observe").is_empty(), "nothing was claimed");
+    // Nor is one of root's with something in it; an empty one was about to be given.
+    std::os::unix::fs::chown(&order.checkpoint_dir, Some(0), None).expect("to give it back");
+    fs::write(order.checkpoint_dir.join("saved"), "").expect("written");
+    assert!(local.engine().start(&order).is_err());
+    fs::remove_file(order.checkpoint_dir.join("saved")).expect("removed");
+    local.engine().start(&order).expect("it is theirs now");
+    await_exit(&mut local, &key());
 }

@@ -21,6 +21,11 @@ fn bring_to_end(local: &mut Local, key: &AttemptKey) -> Exited {
     assert!(executions <= 1, "{key} was executed {executions} times: {exited:?}");
     if let Outcome::StartFailed { .. } | Outcome::NotStarted { .. } = exited.outcome {
         assert_eq!(executions, 0, "{exited:?}");
+        assert_eq!(exited.started_at, None, "{exited:?}");
+    }
+    // What may have run counts as having run.
+    if let Outcome::Lost { .. } = exited.outcome {
+        assert!(exited.started_at.is_some(), "{exited:?}");
     }
     exited
 }
@@ -140,4 +145,43 @@ fn a_daemon_that_is_killed_leaves_work_and_its_log_alone() {
     assert_eq!(await_exit(&mut local, &key(1)).outcome, Outcome::Exit { code: 2 });
     let log = local.engine().read_log(&key(1), 0, 100).expect("its log");
     assert_eq!(log.bytes, b"before\nafter\n");
+}
+
+/// Work with a helper that left its session and has nothing in its environment; the file has the helper's number.
+const HELPER: &str = r#"setsid env -i PATH="$PATH" sh -c 'echo $$ > "$0.new"; mv "$0.new" "$0"; exec sleep 100000' "$4" < /dev/null > /dev/null 2>&1 &
+    while ! [ -e "$4" ]; do sleep 0.01; done; echo > "$2"; sleep 100000"#;
+
+fn is_alive(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+#[test]
+fn what_left_its_session_does_not_outlive_its_supervisors() {
+    for (guard_too, daemon_too) in [(false, false), (false, true), (true, false)] {
+        let mut local = Local::with(|options| options.cgroup = bursar_engine::CgroupChoice::Off);
+        let file = local.path("helper").to_str().expect("UTF-8").to_owned();
+        let order = local.script(&key(1), HELPER, &file);
+        local.engine().start(&order).expect("start");
+        local.await_prepared(&key(1));
+        let helper = std::fs::read_to_string(&file).expect("its number");
+        let helper: i32 = helper.trim().parse().expect("a number");
+        assert!(is_alive(helper));
+        if daemon_too {
+            local.down();
+        }
+        // The guard first: else it ends by itself.
+        let guard = local.recorded(&key(1), "guard").expect("its guard");
+        if guard_too {
+            rustix::process::kill_process(guard, Signal::KILL).expect("to kill it");
+        }
+        local.kill_supervisor(&key(1));
+        if daemon_too {
+            local.up();
+        }
+        let exited = await_exit(&mut local, &key(1));
+        let Outcome::Lost { reason } = &exited.outcome else { panic!("{exited:?}") };
+        assert!(!is_alive(helper), "guard killed: {guard_too}, daemon down: {daemon_too}");
+        assert_eq!(reason.contains("may still run"), guard_too, "{reason}");
+    }
 }

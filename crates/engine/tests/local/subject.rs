@@ -110,9 +110,14 @@ impl Local {
 
     /// The shim of an attempt, as it was recorded.
     pub(crate) fn shim(&self, key: &AttemptKey) -> Option<Pid> {
+        self.recorded(key, "shim")
+    }
+
+    /// A process that is recorded in the state of an attempt.
+    pub(crate) fn recorded(&self, key: &AttemptKey, name: &str) -> Option<Pid> {
         let state = fs::read(self.record(key, "state.json")).ok()?;
         let state: serde_json::Value = serde_json::from_slice(&state).ok()?;
-        Pid::from_raw(i32::try_from(state["shim"]["pid"].as_i64()?).ok()?)
+        Pid::from_raw(i32::try_from(state[name]["pid"].as_i64()?).ok()?)
     }
 
     /// Whether a process has to do with this engine, and is not another that got its number.
