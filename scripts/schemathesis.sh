@@ -41,7 +41,7 @@ program-a: {share: 2, children: {a1: {share: 1}, a2: {share: 1}}}
 program-b: {share: 1}
 YAML
 # No port is named: the system gives one that is free. Commands that are found by name are found nowhere.
-PATH=/nonexistent "$(realpath "$target/debug/bursar")" up --data "$work/data" --listen 127.0.0.1:0 \
+PATH=/nonexistent "$(realpath "$target/debug/bursar")" up --data "$work/data" --listen 127.0.0.1:0 --allow-root-work \
     --virtual-gpus 8 --owner boss --budgets "$work/budgets.yaml" >"$work/said" 2>"$work/log" </dev/null &
 daemon=$!
 for _ in $(seq 100); do

@@ -33,7 +33,7 @@ impl Site {
         let token = folder.join("token");
         let mut child = Command::new(program)
             .args(["up", "--virtual-gpus", "8192", "--virtual-hosts", "1024"])
-            .args(["--listen", "127.0.0.1:0"])
+            .args(["--listen", "127.0.0.1:0", "--allow-root-work"])
             .arg("--data")
             .arg(folder.join("site"))
             .arg("--token-out")

@@ -4,6 +4,7 @@ use crate::args::ConfigVerb;
 use crate::failure::Failure;
 use crate::shown::say;
 use crate::slurm::SlurmBlock;
+use bursar_server::queue::QueueLimits;
 use bursar_server::settings::SettingsWanted;
 use bursar_server::up::Rotation;
 use bursar_site::declare::{Bytes, Duration};
@@ -26,10 +27,12 @@ pub(crate) struct Config {
     pub(crate) owner: Option<String>,
     pub(crate) budgets: Option<PathBuf>,
     pub(crate) token_out: Option<PathBuf>,
+    pub(crate) allow_root_work: Option<bool>,
     pub(crate) settings: SettingsBlock,
     pub(crate) log: LogBlock,
     pub(crate) workload_logs: RotationBlock,
     pub(crate) slurm: Option<SlurmBlock>,
+    pub(crate) queue: QueueBlock,
 }
 
 /// The numbers of the rules.
@@ -61,6 +64,15 @@ pub(crate) struct LogBlock {
 pub(crate) struct RotationBlock {
     rotate_at: Option<Bytes>,
     keep: Option<u32>,
+    keep_days: Option<u32>,
+}
+
+/// How much may be queued.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct QueueBlock {
+    most: Option<usize>,
+    of_one_user: Option<usize>,
 }
 
 /// An address to listen on.
@@ -146,6 +158,16 @@ impl Config {
         Rotation {
             bytes_max: self.workload_logs.rotate_at.map_or(usual.bytes_max, |bytes| bytes.0),
             files_max: self.workload_logs.keep.unwrap_or(usual.files_max),
+            keep_days: self.workload_logs.keep_days.unwrap_or(usual.keep_days),
+        }
+    }
+
+    /// What it says about how much may be queued.
+    pub(crate) fn queue(&self) -> QueueLimits {
+        let usual = QueueLimits::default();
+        QueueLimits {
+            all: self.queue.most.unwrap_or(usual.all),
+            of_one: self.queue.of_one_user.unwrap_or(usual.of_one),
         }
     }
 
@@ -167,6 +189,8 @@ impl Config {
             ("budgets", self.budgets != other.budgets, CHANGE),
             ("token_out", self.token_out != other.token_out, CREATED),
             ("slurm", self.slurm != other.slurm, RESTART),
+            ("allow_root_work", self.allow_root_work != other.allow_root_work, RESTART),
+            ("queue", self.queue != other.queue, RESTART),
             ("log.json", self.log.json != other.log.json, RESTART),
         ];
         let changed = keys.into_iter().filter(|(_, changed, _)| *changed);
@@ -204,6 +228,13 @@ fn check(config: &Config) -> Result<(), String> {
         return Err(
             "workload_logs: 0 leaves no room for a log; give rotate_at: 64MiB, keep: 4".into()
         );
+    }
+    if rotation.keep_days == 0 {
+        return Err("workload_logs.keep_days: 0 removes what nobody has read; give 30".into());
+    }
+    let queue = config.queue();
+    if queue.all == 0 || queue.of_one == 0 {
+        return Err("queue: 0 lets nobody submit; give most: 100000, of_one_user: 20000".into());
     }
     if let Some(filter) = &config.log.filter {
         tracing_subscriber::EnvFilter::try_new(filter)
@@ -269,9 +300,10 @@ mod tests {
         assert_eq!(config.rotation(), Rotation::default());
         assert_eq!(as_shipped.rotation(), Rotation::default());
         // Every key is in it.
-        let known = "name data work listen virtual_gpus virtual_hosts owner budgets token_out settings lookback \
+        let known = "name data work listen virtual_gpus virtual_hosts owner budgets token_out allow_root_work settings lookback \
                      horizon grace margin reservations reservation_age debug_hosts default_min_runtime \
-                     warn_before log filter json workload_logs rotate_at keep";
+                     warn_before log filter json workload_logs rotate_at keep \
+                     keep_days queue most of_one_user";
         for key in known.split_whitespace() {
             let there = whole.lines().any(|line| line.trim_start().starts_with(&format!("{key}:")));
             assert!(there, "{key} is missing in the example");
@@ -305,6 +337,8 @@ mod tests {
             ),
             ("virtual_hosts: 0", "virtual_hosts: 0 is not allowed"),
             ("workload_logs: {keep: 0}", "workload_logs: 0 leaves"),
+            ("workload_logs: {keep_days: 0}", "workload_logs.keep_days: 0 removes"),
+            ("queue: {of_one_user: 0}", "queue: 0 lets nobody"),
             ("log: {filter: 'a=b=c'}", "log.filter: 'a=b=c' is no filter"),
         ] {
             let said = parse(text).expect_err(text);

@@ -1,6 +1,6 @@
 //! What the configuration says about a cluster of Slurm that is to be governed.
 
-use bursar_server::arrivals::Accounts;
+use bursar_server::arrivals::AccountBudgets;
 use bursar_server::slurm::SlurmWanted;
 use bursar_site::declare::Duration;
 use bursar_slurm::client::SystemClients;
@@ -90,7 +90,7 @@ impl SlurmBlock {
         Ok(SlurmWanted {
             options,
             clients,
-            accounts: Accounts(self.accounts.clone()),
+            accounts: AccountBudgets(self.accounts.clone()),
             gate: self.gate.clone(),
             resumable: self.resumable,
         })

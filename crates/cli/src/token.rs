@@ -5,7 +5,10 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::live::{path_word, print, table, when, words};
 use crate::shown::say;
+use bursar_server::first::KeepSecret;
 use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) fn token(verb: &TokenVerb) -> Result<(), Failure> {
     match verb {
@@ -45,10 +48,37 @@ pub(crate) fn token(verb: &TokenVerb) -> Result<(), Failure> {
                 say(&format!("token {name} is in {}\n", file.display()));
             }
         }
+        TokenVerb::Recover { data, out } => recover(data.data.as_ref(), out.as_deref())?,
         TokenVerb::Revoke { name, server } => {
             let path = format!("/v1/tokens/{}/revoke", path_word(name)?);
             let answer = Client::new(server)?.post(&path, None, "")?;
             print(server, &answer, |_| format!("token {name} is void\n"));
+        }
+    }
+    Ok(())
+}
+
+/// The journal of a site that is down gets a token for its owner.
+fn recover(data: Option<&PathBuf>, out: Option<&Path>) -> Result<(), Failure> {
+    let data = crate::up::data_folder(data)?;
+    let kept = Arc::new(Mutex::new(String::new()));
+    let (into, file) = (Arc::clone(&kept), out.map(Path::to_owned));
+    let keep = KeepSecret::by(move |secret| {
+        if let Some(file) = &file {
+            return crate::up::write_secret(file, secret).map_err(|failure| failure.to_string());
+        }
+        secret.clone_into(&mut into.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(())
+    });
+    let made = bursar_server::first::recover(&data, &keep).map_err(Failure::input)?;
+    let told = format!("token {} of {}", made.token, made.owner);
+    match out {
+        Some(file) => say(&format!("{told} is in {}\n", file.display())),
+        None => {
+            let secret = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            say(&format!(
+                "{told}, shown this once; only its hash is kept:\n\n  export BURSAR_TOKEN={secret}\n"
+            ));
         }
     }
     Ok(())

@@ -5,6 +5,9 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::shown;
 use crate::slurm::SlurmBlock;
+use bursar_server::accounts::Accounts;
+use bursar_server::clock::Jump;
+use bursar_server::first::KeepSecret;
 use bursar_server::up::{Control, Up, UpOptions, up as bring_up};
 use bursar_site::BudgetDoc;
 use std::collections::BTreeMap;
@@ -26,16 +29,20 @@ pub(crate) fn up(args: &UpArgs) -> Result<(), Failure> {
     let config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
     let filter = LogFilter::of(config.log.filter.as_deref(), "info");
     let logs = logs(&filter, args.log_json || config.log.json.unwrap_or(false), args)?;
-    let options = options(args, &config)?;
+    let mut options = options(args, &config)?;
     let owner = options.owner.clone();
     let token_out = args.token_out.as_ref().or(config.token_out.as_ref());
     // The token is told once: where it cannot be written, there is to be none yet.
     token_out.map_or(Ok(()), |file| secret_beside(file).map(drop))?;
+    if let Some(file) = token_out.cloned() {
+        options.keep_secret = Some(KeepSecret::by(move |secret| {
+            write_secret(&file, secret).map_err(|failure| failure.to_string())
+        }));
+    }
     let site = bring_up(options).map_err(Failure::Fault)?;
     let mut text = introduction(&site);
     match (&site.first_secret, token_out) {
-        (Some(secret), Some(file)) => {
-            write_secret(file, secret)?;
+        (Some(_), Some(file)) => {
             text += &format!(
                 "\n{owner} owns all budgets. Their token is in {0}:\n\n  export BURSAR_TOKEN_FILE={0}\n{1}",
                 file.display(),
@@ -114,7 +121,10 @@ fn options(args: &UpArgs, config: &Config) -> Result<UpOptions, Failure> {
         data,
         work,
         limits: bursar_server::limits::Limits::default(),
-        as_user,
+        accounts: Accounts {
+            as_user,
+            allow_root: args.allow_root_work || config.allow_root_work.unwrap_or(false),
+        },
         listen: args.listen.or(config.listen).unwrap_or(DEFAULT_LISTEN),
         virtual_gpus: args.virtual_gpus.or(config.virtual_gpus).unwrap_or(0),
         always_virtual: false,
@@ -126,6 +136,9 @@ fn options(args: &UpArgs, config: &Config) -> Result<UpOptions, Failure> {
         budgets,
         shim: shim()?,
         slurm: config.slurm.as_ref().map(SlurmBlock::wanted).transpose().map_err(Failure::input)?,
+        keep_secret: None,
+        queue: config.queue(),
+        jump: if args.accept_clock_jump { Jump::Accepted } else { Jump::Refused },
     })
 }
 

@@ -46,6 +46,7 @@ impl Play {
             |at: u32| HostDoc { name: format!("h-{at}"), gpus: 8, model: "x".into(), domain: None };
         let created = Created {
             name: "restart".into(),
+            site_id: None,
             unix_ms: 1_700_000_000_000,
             settings: SettingsDoc::default(),
             hosts: (0..128).map(host).collect(),
@@ -162,12 +163,22 @@ fn open(data: &Path, label: &str) -> Result<f64, Failure> {
         checkpoint_root: data.join("checkpoints"),
         log_bytes_max: 1,
         log_files_max: 1,
-        as_user: false,
+        accounts: bursar_server::accounts::Accounts::default(),
         snapshot_every: u64::MAX,
         report_key: None,
-        accounts: bursar_server::arrivals::Accounts::default(),
+        account_budgets: bursar_server::arrivals::AccountBudgets::default(),
+        numbers_from: 0,
+        queue: bursar_server::queue::QueueLimits::default(),
+        keep_logs: std::time::Duration::from_secs(86_400),
     };
-    let clock = |site: &Site| SystemClock::open(data, site.created.unix_ms, site.now_ms());
+    let clock = |site: &Site| {
+        SystemClock::open(
+            data,
+            site.created.unix_ms,
+            site.now_ms(),
+            bursar_server::clock::Jump::Refused,
+        )
+    };
     let daemon = Daemon::open(store, engine, clock, options, Vec::new)?;
     let took = begun.elapsed().as_secs_f64();
     println!("{label:45} {took:8.2} s, at record {}", daemon.site().seq());

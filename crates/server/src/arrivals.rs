@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Which budgets an engine's accounts are.
 #[derive(Clone, Debug, Default)]
-pub struct Accounts(pub BTreeMap<String, String>);
+pub struct AccountBudgets(pub BTreeMap<String, String>);
 
-impl Accounts {
+impl AccountBudgets {
     /// The budget of an account: what the site says, else the budget of that path, else the only leaf of that name.
     fn budget(&self, site: &Site, account: &str) -> Result<String, String> {
         if let Some(path) = self.0.get(account) {
@@ -52,7 +52,7 @@ pub(crate) struct Comings {
 }
 
 /// The records that follow from the engine's queue: what came, and what waits no longer for something else.
-pub(crate) fn comings(site: &Site, arrivals: &[Arrival], accounts: &Accounts) -> Comings {
+pub(crate) fn comings(site: &Site, arrivals: &[Arrival], accounts: &AccountBudgets) -> Comings {
     let mut comings = Comings::default();
     let mut number = site.next_number();
     let mut known = BTreeSet::new();
@@ -131,7 +131,11 @@ pub(crate) fn running(site: &Site, arrivals: &[Arrival]) -> BTreeSet<u64> {
     runs.filter_map(|one| site.arrival(&one.name)).map(|work| work.number).collect()
 }
 
-fn incoming(site: &Site, arrival: &Arrival, accounts: &Accounts) -> Result<Incoming, Refused> {
+fn incoming(
+    site: &Site,
+    arrival: &Arrival,
+    accounts: &AccountBudgets,
+) -> Result<Incoming, Refused> {
     let (doc, may_charge) = declaration(site, arrival, accounts).map_err(Refused::invalid)?;
     Ok(Incoming {
         arrived: Arrived {
@@ -153,7 +157,7 @@ fn incoming(site: &Site, arrival: &Arrival, accounts: &Accounts) -> Result<Incom
 fn declaration(
     site: &Site,
     arrival: &Arrival,
-    accounts: &Accounts,
+    accounts: &AccountBudgets,
 ) -> Result<(WorkloadDoc, bool), String> {
     let mut doc = WorkloadDoc {
         name: name_of(&arrival.title),

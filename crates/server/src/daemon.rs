@@ -1,10 +1,11 @@
 //! The loop: observe, journal, decide, journal, act.
 
-use crate::arrivals::{self, Accounts};
+use crate::arrivals::{self, AccountBudgets};
 use crate::clock::Clock;
 use crate::hosts;
 use crate::journal::{Journal, JournalError};
 use crate::reconcile::{Orders, differences};
+use crate::starts::Starts;
 use bursar_engine::{Arrival, Engine};
 use bursar_site::{Body, Fold, Record, Refused, Site};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,14 +38,20 @@ pub struct StartOptions {
     pub log_bytes_max: u64,
     /// How many log files are kept.
     pub log_files_max: u32,
-    /// Whether attempts run as the user who submitted them (only root can).
-    pub as_user: bool,
+    /// As whom attempts may run.
+    pub accounts: crate::accounts::Accounts,
     /// After how many records a snapshot is taken, so that a restart folds no more than these.
     pub snapshot_every: u64,
     /// What the secrets are made with by which attempts report; none if there is nowhere to report to.
     pub report_key: Option<crate::report::ReportKey>,
+    /// From which number on workloads are numbered, whatever the journal says.
+    pub numbers_from: u64,
+    /// How much may be queued.
+    pub queue: crate::queue::QueueLimits,
+    /// How long the logs of an attempt are kept after its end.
+    pub keep_logs: Duration,
     /// Which budgets the accounts of an engine with its own queue are.
-    pub accounts: Accounts,
+    pub account_budgets: AccountBudgets,
 }
 
 /// What is remembered of an engine's own queue from round to round.
@@ -67,11 +74,17 @@ pub struct Daemon<J, E, C> {
     unplanned: bool,
     /// Whether the site in memory may be ahead of the journal and must be folded anew.
     astray: bool,
+    /// A plan that is in memory and could not be journaled yet: the site is ahead by it, and by no more.
+    owed: Option<Record>,
     /// The latest record that is in a snapshot, or was when one could not be kept.
     snapshot: u64,
     /// How long the core planned in the latest round.
     plan_took: Duration,
     queue: Queue,
+    /// Starts that were ordered and are not seen yet.
+    starts: Starts,
+    /// Why an order other than a start could not be given in the latest round.
+    order_failure: Option<String>,
 }
 
 impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
@@ -99,7 +112,8 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
                 bodies.map(|(body, seq)| Record { seq, at_ms: 0, actor: None, body }).collect();
             journal.append(&records)?;
         }
-        let (site, snapshot) = fold(&journal)?;
+        let (mut site, snapshot) = fold(&journal)?;
+        site.skip_numbers(options.numbers_from);
         let clock = clock(&site).map_err(|error| JournalError(format!("clock: {error}")))?;
         Ok(Self {
             site,
@@ -109,9 +123,12 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             options,
             unplanned: true,
             astray: false,
+            owed: None,
             snapshot,
             plan_took: Duration::ZERO,
             queue: Queue::default(),
+            starts: Starts::default(),
+            order_failure: None,
         })
     }
 
@@ -126,6 +143,10 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     /// # Errors
     /// If the journal cannot be read or folded.
     pub fn current(&mut self) -> Result<&Site, Failure> {
+        if self.owed.take().is_some() {
+            // Nobody is shown what the journal does not have.
+            self.astray = true;
+        }
         self.find_the_way()?;
         Ok(&self.site)
     }
@@ -137,7 +158,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
 
     /// Whether the site is as the journal has it, as far as is known.
     pub const fn is_settled(&self) -> bool {
-        !self.astray
+        !self.astray && self.owed.is_none()
     }
 
     /// How long the core planned in the latest round.
@@ -161,7 +182,6 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     }
 
     /// How attempts are started.
-    #[must_use]
     pub const fn options(&self) -> &StartOptions {
         &self.options
     }
@@ -221,6 +241,9 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     /// If journal or engine failed; the next round goes on from what the journal has.
     pub fn round(&mut self) -> Result<Option<u64>, Failure> {
         self.find_the_way()?;
+        if let Some(record) = self.owed.take() {
+            self.journal_plan(record)?;
+        }
         let seen = self.engine.observe()?;
         let hosts = self.engine.hosts()?;
         let arrivals = self.engine.arrivals()?;
@@ -230,9 +253,10 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         let has_queue = arrivals.is_some();
         let arrivals = arrivals.unwrap_or_default();
         let runs = arrivals::running(&self.site, &arrivals);
-        let site_ms = |moment| self.clock.site_ms(moment);
         let of_queue = has_queue.then_some(&runs);
-        let news = differences(&self.site, &seen, of_queue, self.now_ms(), site_ms);
+        let now = self.now_ms();
+        let mut news = differences(&self.site, &seen, of_queue, now, &self.clock);
+        news.bodies.extend(self.starts.given_up(&self.site, &seen, now, has_queue));
         if !news.bodies.is_empty() {
             // Together: what is written costs by how often, not by how much.
             let records = self.records(None, news.bodies);
@@ -256,7 +280,11 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             self.put(&records)?;
         }
         self.plan()?;
-        self.act(&seen, &runs, &news.forget, &hosts)?;
+        self.act(&seen, &runs, &news.forget, &hosts);
+        self.clock.beat();
+        if let Err(error) = self.engine.purge_some(self.options.keep_logs) {
+            tracing::debug!(%error, "old logs could not be removed");
+        }
         let deadline = self.site.next_deadline_ms();
         let (wake, change) = (self.site.next_wake_ms(), self.site.next_change_ms());
         Ok(deadline.into_iter().chain(wake).chain(change).min())
@@ -264,7 +292,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
 
     /// Takes in what came through the engine's own queue, and what left it.
     fn look_at_arrivals(&mut self, arrivals: &[Arrival]) -> Result<(), Failure> {
-        let comings = arrivals::comings(&self.site, arrivals, &self.options.accounts);
+        let comings = arrivals::comings(&self.site, arrivals, &self.options.account_budgets);
         let now = self.now_ms();
         self.queue.missing.retain(|number, _| comings.missing.contains(number));
         for &number in &comings.missing {
@@ -306,8 +334,19 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             return Ok(());
         }
         let body = Body::Planned { decisions: planned.decisions, hash: planned.hash };
-        let record = Record { seq: self.site.seq() + 1, at_ms, actor: None, body };
-        self.journal.append(std::slice::from_ref(&record))?;
+        self.journal_plan(Record { seq: self.site.seq() + 1, at_ms, actor: None, body })
+    }
+
+    /// Journals a plan that is in memory. If certainly nothing was written, it is owed: it can be journaled later, and
+    /// the journal need not be folded again for it.
+    fn journal_plan(&mut self, record: Record) -> Result<(), Failure> {
+        self.astray = true;
+        if let Err(error) = self.journal.append(std::slice::from_ref(&record)) {
+            if self.journal.is_at(record.seq - 1) {
+                (self.astray, self.owed) = (false, Some(record));
+            }
+            return Err(error.into());
+        }
         self.site.planned(record.seq);
         (self.astray, self.unplanned) = (false, false);
         if record.seq - self.snapshot >= self.options.snapshot_every {
@@ -326,7 +365,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
 
     /// Before the process ends: what was written since the last snapshot goes into one.
     pub fn rest(&mut self) {
-        if self.find_the_way().is_err() || self.site.seq() == self.snapshot {
+        if self.current().is_err() || self.site.seq() == self.snapshot {
             return;
         }
         // A snapshot follows a plan, at whose moment nothing more is to be decided.
@@ -343,21 +382,29 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         runs: &BTreeSet<u64>,
         forget: &[bursar_engine::AttemptKey],
         hosts: &[bursar_engine::HostFacts],
-    ) -> Result<(), Failure> {
+    ) {
         let orders = Orders::of(&self.site, seen, runs, &self.options, |ms| self.clock.unix_ms(ms));
-        let mut first_failure = None;
-        let mut note = |result: Result<(), bursar_engine::Error>| {
+        self.starts.ordered(&orders.start);
+        let now = self.now_ms();
+        // Each is one attempt's (or host's) own, and is ordered again: the round goes on.
+        let mut failure = None;
+        let mut closed = |result: Result<(), bursar_engine::Error>| {
             if let Err(error) = result {
-                first_failure.get_or_insert(error);
+                failure.get_or_insert_with(|| error.to_string());
             }
         };
         // Before any start: others must not take what a drain has freed.
         for (host, close) in hosts::cordons(&self.site, hosts) {
-            note(if close { self.engine.cordon(host) } else { self.engine.uncordon(host) });
+            closed(if close { self.engine.cordon(host) } else { self.engine.uncordon(host) });
         }
         for order in &orders.start {
-            note(self.engine.start(order));
+            self.starts.note(&order.key, self.engine.start(order), now);
         }
+        let mut note = |result: Result<(), bursar_engine::Error>| {
+            if let Err(error) = result {
+                failure.get_or_insert_with(|| error.to_string());
+            }
+        };
         for (key, signal) in &orders.signal {
             note(self.engine.signal(key, *signal));
         }
@@ -367,7 +414,11 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         for key in forget {
             note(self.engine.forget(key));
         }
-        first_failure.map_or(Ok(()), |error| Err(error.into()))
+        if failure.is_some() && failure != self.order_failure {
+            let shown = failure.as_deref().map(crate::plain::one_line);
+            tracing::warn!(failure = shown, "an order could not be given; it is given again");
+        }
+        self.order_failure = failure;
     }
 
     /// Bodies as the next records, at this moment.
@@ -379,7 +430,11 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
 
     fn put(&mut self, records: &[Record]) -> Result<(), Failure> {
         self.astray = true;
-        self.journal.append(records)?;
+        if let Err(error) = self.journal.append(records) {
+            // Nothing of it is in memory yet: if nothing was written, all is as it was.
+            self.astray = !self.journal.is_at(self.site.seq());
+            return Err(error.into());
+        }
         for record in records {
             self.site.apply(record)?;
         }
@@ -391,6 +446,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     fn find_the_way(&mut self) -> Result<(), Failure> {
         if self.astray {
             (self.site, self.snapshot) = fold(&self.journal)?;
+            self.site.skip_numbers(self.options.numbers_from);
             (self.astray, self.unplanned) = (false, true);
         }
         Ok(())
@@ -398,7 +454,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
 }
 
 /// The site of a journal, and the last record of the snapshot that it was folded from; 0 for none.
-fn fold<J: Journal>(journal: &J) -> Result<(Site, u64), Failure> {
+pub(crate) fn fold<J: Journal>(journal: &J) -> Result<(Site, u64), Failure> {
     if let Some(site) = from_snapshot(journal) {
         let seq = site.seq();
         match fold_from(journal, Some(site)) {

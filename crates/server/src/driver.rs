@@ -17,6 +17,40 @@ use tokio::sync::oneshot;
 /// How long a driver waits at most before it looks at the processes of a machine again.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
+/// How long at most a journal that cannot be written is left alone. A full disk is not emptied by asking.
+const LEAVE_ALONE_MAX: Duration = Duration::from_secs(10);
+
+/// The time between rounds while the journal cannot be written: twice as long after each that failed.
+#[derive(Debug, Default)]
+struct Pause {
+    wait: Duration,
+    until: Option<Instant>,
+}
+
+impl Pause {
+    fn note(&mut self, done: &Done) {
+        self.wait = match done {
+            Done::JournalFailed => (self.wait * 2).clamp(LOOK_AGAIN, LEAVE_ALONE_MAX),
+            Done::Well(_) | Done::Failed => Duration::ZERO,
+        };
+        self.until = (!self.wait.is_zero()).then(|| Instant::now() + self.wait);
+    }
+
+    /// What is left of it.
+    fn left(&self) -> Option<Duration> {
+        let left = self.until?.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+/// What became of a round.
+enum Done {
+    /// With the site's moment at which the next is due.
+    Well(Option<u64>),
+    JournalFailed,
+    Failed,
+}
+
 type Job<D> = Box<dyn FnOnce(&mut D) + Send>;
 
 /// A way to the daemon from other threads.
@@ -140,16 +174,26 @@ fn drive<J: Journal, E: Engine, C: Clock>(
     look_again: Duration,
 ) -> Daemon<J, E, C> {
     let mut last_failure = String::new();
+    let mut pause = Pause::default();
     while !stop.load(Ordering::Acquire) {
-        let begun = Instant::now();
-        let span = tracing::info_span!("round").entered();
-        let due = round(&mut daemon, healthy, &mut last_failure);
-        drop(span);
-        watcher.round(&daemon, begun.elapsed(), healthy.load(Ordering::Acquire));
-        rounds.fetch_add(1, Ordering::Relaxed);
-        let wait = due.map_or(look_again, |at_ms| {
-            Duration::from_millis(at_ms.saturating_sub(daemon.now_ms())).min(look_again)
-        });
+        let wait = match pause.left() {
+            Some(left) => left.min(look_again),
+            None => {
+                let begun = Instant::now();
+                let span = tracing::info_span!("round").entered();
+                let done = round(&mut daemon, healthy, &mut last_failure);
+                drop(span);
+                watcher.round(&daemon, begun.elapsed(), healthy.load(Ordering::Acquire));
+                rounds.fetch_add(1, Ordering::Relaxed);
+                pause.note(&done);
+                match done {
+                    Done::Well(Some(at_ms)) => {
+                        Duration::from_millis(at_ms.saturating_sub(daemon.now_ms())).min(look_again)
+                    }
+                    Done::Well(None) | Done::JournalFailed | Done::Failed => look_again,
+                }
+            }
+        };
         match jobs.recv_timeout(wait) {
             Ok(job) => {
                 done(&mut daemon, job);
@@ -180,13 +224,13 @@ fn round<J: Journal, E: Engine, C: Clock>(
     daemon: &mut Daemon<J, E, C>,
     healthy: &AtomicBool,
     last_failure: &mut String,
-) -> Option<u64> {
+) -> Done {
     let Ok(done) = std::panic::catch_unwind(AssertUnwindSafe(|| daemon.round())) else {
         // As a request that panics: the journal decides, and the rounds go on, as seldom as they can.
         daemon.distrust();
         healthy.store(false, Ordering::Release);
         tracing::error!("a round met a fault; the journal is folded anew");
-        return None;
+        return Done::Failed;
     };
     match done {
         Ok(due) => {
@@ -194,7 +238,7 @@ fn round<J: Journal, E: Engine, C: Clock>(
                 tracing::info!("the daemon goes on");
                 last_failure.clear();
             }
-            due
+            Done::Well(due)
         }
         Err(failure) => {
             healthy.store(false, Ordering::Release);
@@ -209,7 +253,7 @@ fn round<J: Journal, E: Engine, C: Clock>(
                 }
                 *last_failure = text;
             }
-            None
+            if matches!(failure, Failure::Journal(_)) { Done::JournalFailed } else { Done::Failed }
         }
     }
 }

@@ -135,6 +135,8 @@ struct State {
     run_again: usize,
     hosts: BTreeMap<String, (&'static str, Option<String>)>,
     good_tokens: BTreeSet<String>,
+    /// The hashes of their secrets, as the journal has them.
+    good_hashes: BTreeSet<String>,
     preemptions: u64,
     looked: bool,
     closed: bool,
@@ -182,6 +184,12 @@ impl Hub {
     /// The budget tree in force, to decide rights by.
     pub fn budgets(&self) -> Arc<Budgets> {
         Arc::clone(&self.lock().budgets)
+    }
+
+    /// Whether this was the hash of a good token's secret at the last look; it may have expired since.
+    pub fn has_token(&self, hash: &crate::limits::SecretHash) -> bool {
+        let text: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.lock().good_hashes.contains(&text)
     }
 
     /// How many workloads stand where.
@@ -351,5 +359,6 @@ impl State {
         let revoked = self.good_tokens.difference(&now).cloned();
         news.extend(revoked.map(What::TokenRevoked));
         self.good_tokens = now;
+        self.good_hashes = good().map(|(token, _)| token.secret_sha256.clone()).collect();
     }
 }

@@ -57,6 +57,7 @@ mod tests {
             settings: SettingsDoc::default(),
             hosts: vec![host("n1"), host("n2")],
             rates_milli: BTreeMap::new(),
+            site_id: None,
         };
         let budgets = serde_json::from_str(r#"{"a": {"share": 1}}"#).expect("a tree");
         let change = BudgetsChanged {

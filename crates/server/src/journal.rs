@@ -17,6 +17,12 @@ pub trait Journal: Send {
     /// If they could not be written. They may have been all the same: who gets an error reads again.
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError>;
 
+    /// Whether the last record is certainly number `seq`: after an append that failed, that nothing of it was
+    /// written. Who does not know says no.
+    fn is_at(&self, _seq: u64) -> bool {
+        false
+    }
+
     /// Gives every record from number `from` on to `take`, in order.
     ///
     /// # Errors
@@ -78,6 +84,10 @@ impl Journal for Store {
             ))),
             _ => Ok(()),
         }
+    }
+
+    fn is_at(&self, seq: u64) -> bool {
+        self.is_sound() && self.head().seq == seq
     }
 
     fn put_snapshot(&mut self, seq: u64, bytes: &[u8]) -> Result<(), JournalError> {

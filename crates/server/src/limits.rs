@@ -34,10 +34,19 @@ pub struct Limits {
     pub header_bytes: usize,
     /// How many connections there may be. More wait to be accepted.
     pub connections: usize,
+    /// How many of them may be of nobody known: none of their requests had a good token yet. If more come, the oldest
+    /// of whoever has most is closed.
+    pub guests: usize,
+    /// How many of these may come from one address, or to the socket for reports from one user.
+    pub guests_of_one: usize,
     /// How many requests are worked on at once: each may hold a body. More are told to come again.
     pub requests_at_once: usize,
     /// How many streams of events there may be; each holds a connection for as long as it lasts.
     pub streams: usize,
+    /// How many of them one user may have.
+    pub streams_of_one: usize,
+    /// How many dry runs of one user may wait for an answer: each is planned on a copy of the whole site.
+    pub dry_runs_of_one: usize,
     /// What one token may ask for: a script that submits thousands is slowed, not refused.
     pub token: Rate,
     /// What one peer may ask for without a token that is known to be good: enough to mistype one, too little to
@@ -55,8 +64,12 @@ impl Default for Limits {
             headers: 64,
             header_bytes: 32 * 1024,
             connections: 512,
+            guests: 256,
+            guests_of_one: 64,
             requests_at_once: 256,
             streams: 128,
+            streams_of_one: 16,
+            dry_runs_of_one: 2,
             token: Rate { per_second: 500, burst: 2_000 },
             peer: Rate { per_second: 2, burst: 60 },
         }
@@ -149,7 +162,7 @@ impl std::fmt::Debug for Limiter {
 }
 
 /// A peer as it is counted: one IPv4 address, or one network of IPv6, of which a single client has all addresses.
-fn counted(peer: IpAddr) -> IpAddr {
+pub(crate) fn counted(peer: IpAddr) -> IpAddr {
     match peer {
         IpAddr::V4(_) => peer,
         IpAddr::V6(address) => match address.to_ipv4_mapped() {

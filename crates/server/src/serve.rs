@@ -1,5 +1,6 @@
 //! Connections: how many there may be, and how long each may keep the server waiting.
 
+use crate::guests::{Guests, Peer};
 use crate::limits::Limits;
 use axum::Router;
 use axum::extract::ConnectInfo;
@@ -22,9 +23,51 @@ const END_TIME: Duration = Duration::from_secs(5);
 /// How long to wait after a connection could not be accepted: mostly there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Where connections come in.
+pub(crate) trait Door {
+    /// What is read from and written to.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next one, with whom it is counted for and its address, if it has one.
+    fn next(
+        &self,
+    ) -> impl Future<Output = io::Result<(Self::Stream, Peer, Option<SocketAddr>)>> + Send;
+}
+
+impl Door for TcpListener {
+    type Stream = tokio::net::TcpStream;
+
+    async fn next(&self) -> io::Result<(Self::Stream, Peer, Option<SocketAddr>)> {
+        let (stream, address) = self.accept().await?;
+        // Answers are small and waited for.
+        let _ = stream.set_nodelay(true);
+        Ok((stream, Peer::Address(crate::limits::counted(address.ip())), Some(address)))
+    }
+}
+
+impl Door for tokio::net::UnixListener {
+    type Stream = tokio::net::UnixStream;
+
+    async fn next(&self) -> io::Result<(Self::Stream, Peer, Option<SocketAddr>)> {
+        let (stream, _) = self.accept().await?;
+        let peer = Peer::User(stream.peer_cred()?.uid());
+        Ok((stream, peer, None))
+    }
+}
+
 /// Serves until `stop` is done, then lets what is under way come to its end.
 pub async fn serve(
     listener: TcpListener,
+    router: Router,
+    limits: &Limits,
+    stop: impl Future<Output = ()>,
+) {
+    serve_at(listener, router, limits, stop).await;
+}
+
+/// As [`serve`], wherever connections come from.
+pub(crate) async fn serve_at(
+    door: impl Door,
     router: Router,
     limits: &Limits,
     stop: impl Future<Output = ()>,
@@ -35,18 +78,15 @@ pub async fn serve(
         .max_headers(limits.headers)
         .max_buf_size(limits.header_bytes);
     let places = Arc::new(Semaphore::new(limits.connections));
+    let guests = Guests::new(limits.guests, limits.guests_of_one);
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
-        let accepted = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
+        let accepted = tokio::select! {
             () = &mut stop => break,
-            accepted = accepted => accepted,
+            accepted = door.next() => accepted,
         };
-        let (stream, address) = match accepted {
+        let (stream, peer, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -54,23 +94,35 @@ pub async fn serve(
                 continue;
             }
         };
-        // Answers are small and waited for.
-        let _ = stream.set_nodelay(true);
-        let router = router.clone();
+        if places.available_permits() == 0 {
+            guests.make_room();
+        }
+        let place = tokio::select! {
+            () = &mut stop => break,
+            place = Arc::clone(&places).acquire_owned() => place,
+        };
+        let guest = guests.enter(peer);
+        let (router, shown) = (router.clone(), Arc::clone(&guest));
         let service = hyper::service::service_fn(move |request: hyper::Request<_>| {
             let mut request = request.map(axum::body::Body::new);
-            request.extensions_mut().insert(ConnectInfo::<SocketAddr>(address));
+            if let Some(address) = address {
+                request.extensions_mut().insert(ConnectInfo::<SocketAddr>(address));
+            }
+            request.extensions_mut().insert(Arc::clone(&shown));
             router.clone().oneshot(request)
         });
         let io = TokioIo::new(Patient::new(stream, limits.write_time));
         let connection = graceful.watch(http.serve_connection(io, service));
         tokio::spawn(async move {
-            // What went wrong is the client's to see: it hung up, or was too slow.
-            let _ = connection.await;
+            // What went wrong is the client's to see: it hung up, was too slow, or had to leave for others.
+            tokio::select! {
+                _ = connection => {}
+                () = guest.turned_out() => {}
+            }
             drop(place);
         });
     }
-    drop(listener);
+    drop(door);
     if tokio::time::timeout(END_TIME, graceful.shutdown()).await.is_err() {
         tracing::info!("some connections did not end in time");
     }

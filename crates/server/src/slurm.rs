@@ -1,6 +1,6 @@
 //! A site whose work runs under Slurm ([ADR 11](../../../docs/adr/0011-work-of-another-queue.md)).
 
-use crate::arrivals::Accounts;
+use crate::arrivals::AccountBudgets;
 use crate::daemon::Daemon;
 use crate::watch::{Watch, Watcher};
 use crate::{Clock, Journal};
@@ -18,7 +18,7 @@ pub struct SlurmWanted {
     /// How Slurm's clients are run.
     pub clients: SystemClients,
     /// Which budgets Slurm's accounts are.
-    pub accounts: Accounts,
+    pub accounts: AccountBudgets,
     /// The folder of `slurm.conf`, where the gate finds its table; none if somebody else writes it.
     pub gate: Option<PathBuf>,
     /// Whether jobs that do not say so may be resumed.

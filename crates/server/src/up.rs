@@ -1,12 +1,17 @@
 //! Bringing a site up on one machine: data folder, engine, daemon, API.
 
-use crate::api::{LocalDaemon, Shared, new_secret, router};
-use crate::clock::{SystemClock, wall_ms};
+use crate::accounts::Accounts;
+use crate::api::{LocalDaemon, Shared, router};
+use crate::clock::{Jump, SystemClock, wall_ms};
 use crate::daemon::{Daemon, StartOptions};
 use crate::driver::{Driver, Handle, LOOK_AGAIN};
 use crate::events::Hub;
+use crate::first::{KeepSecret, Used};
+use crate::journal::{Journal as _, JournalError};
 use crate::limits::{Limiter, Limits};
 use crate::metrics::Metrics;
+use crate::ours::{Owner, Within, highest_workload};
+use crate::queue::QueueLimits;
 use crate::report::{self, ReportKey};
 use crate::settings::SettingsWanted;
 use crate::slurm::{self, GateKeeper, SlurmWanted, Watching};
@@ -34,8 +39,8 @@ pub struct UpOptions {
     /// Where that is kept what work has to reach: checkpoints, the socket. `data` itself, unless work runs as
     /// other users.
     pub work: PathBuf,
-    /// Whether work runs as the user who submitted it; only root can.
-    pub as_user: bool,
+    /// As whom work may run.
+    pub accounts: Accounts,
     /// Where the API listens.
     pub listen: SocketAddr,
     /// GPUs to pretend where there are none.
@@ -60,6 +65,12 @@ pub struct UpOptions {
     pub limits: Limits,
     /// The cluster of Slurm that is to be governed, instead of this machine.
     pub slurm: Option<SlurmWanted>,
+    /// Where the secret of the owner's first token is put before it is made.
+    pub keep_secret: Option<KeepSecret>,
+    /// How much may be queued.
+    pub queue: QueueLimits,
+    /// Whether a wall clock that is far ahead after a reboot is believed.
+    pub jump: Jump,
 }
 
 /// What carries decisions out, and what is known of it.
@@ -81,11 +92,19 @@ pub struct Rotation {
     pub bytes_max: u64,
     /// How many are kept.
     pub files_max: u32,
+    /// For how many days the logs of an attempt are kept after its end.
+    pub keep_days: u32,
+}
+
+impl Rotation {
+    fn keep_logs(self) -> std::time::Duration {
+        std::time::Duration::from_secs(u64::from(self.keep_days) * 86_400)
+    }
 }
 
 impl Default for Rotation {
     fn default() -> Self {
-        Self { bytes_max: 64 * 1024 * 1024, files_max: 4 }
+        Self { bytes_max: 64 * 1024 * 1024, files_max: 4, keep_days: 30 }
     }
 }
 
@@ -118,6 +137,26 @@ fn text(error: impl std::fmt::Display) -> String {
 /// # Errors
 /// If data, engine, journal or port cannot be had.
 pub fn up(options: UpOptions) -> Result<Up, String> {
+    let data = options.data.clone();
+    bring_up(options).map_err(|error| {
+        // What the system says; what our store says names the fix already.
+        if !error.contains("No space left on device") {
+            return error;
+        }
+        format!(
+            "{error}: the disk of {0} is full; make room (df -h {0} tells how much there is), then start again",
+            data.display()
+        )
+    })
+}
+
+fn bring_up(mut options: UpOptions) -> Result<Up, String> {
+    // The rounds need files, too: connections get a part of what there may be.
+    if let Some(files) = bursar_engine::allow_open_files() {
+        let part = usize::try_from(files / 4).unwrap_or(usize::MAX).max(8);
+        options.limits.connections = options.limits.connections.min(part);
+        options.limits.guests = options.limits.guests.min(part / 2);
+    }
     // Before anything is created: an address in use is the most likely of all mistakes.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -131,15 +170,26 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
     // All of it: a start that begins at a snapshot would not come upon damage before that.
     let store = Store::open_or_create(&options.data, Check::Full).map_err(text)?;
     let checkpoints = options.work.join("checkpoints");
-    make_reachable(&options).map_err(|error| format!("{}: {error}", options.work.display()))?;
+    let engine_dir = options.data.join("engine");
+    let owner = owner_of(&store, &engine_dir)?;
+    let apart = options.work != options.data;
+    owner.check(&options.work, if apart { Within::Anywhere } else { Within::Data })?;
+    owner.check(&engine_dir, Within::Data)?;
+    // First in the data folder: a site that is killed while it is created finds there what it was to be.
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&engine_dir);
+    made.and_then(|()| owner.mark(&engine_dir))
+        .map_err(|error| format!("{}: {error}", engine_dir.display()))?;
+    make_reachable(&options, &owner)
+        .map_err(|error| format!("{}: {error}", options.work.display()))?;
     let socket = options.work.join("socket");
     let is_short = socket.as_os_str().len() < SOCKET_BYTES_MAX;
     let report_key = ReportKey::open(&options.data)
         .map_err(|error| format!("{}: {error}", options.data.display()))?;
     let Opened { engine, hosts: found, logs, mut notes } = match &options.slurm {
-        Some(slurm) => open_slurm(slurm, &options)?,
-        None => open_local(&options, &checkpoints, is_short.then_some(&socket))?,
+        Some(slurm) => open_slurm(slurm, &engine_dir)?,
+        None => open_local(&options, &engine_dir, &checkpoints, is_short.then_some(&socket))?,
     };
+    let numbers_from = highest_workload(&options.work, &engine_dir).map_err(text)? + 1;
     let hosts: Vec<String> =
         found.iter().map(|host| format!("{}: {} x {}", host.name, host.gpus, host.model)).collect();
     if !is_short {
@@ -154,21 +204,28 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
         settings.clone()?;
     }
     let first = {
-        let (options, found) = (options.clone(), found.clone());
-        move || first_records(&options, &found, settings.unwrap_or_default())
+        let (options, found, id) = (options.clone(), found.clone(), owner.id.clone());
+        move || first_records(&options, &found, settings.unwrap_or_default(), id)
     };
     let start = StartOptions {
         checkpoint_root: checkpoints,
         log_bytes_max: options.rotation.bytes_max,
         log_files_max: options.rotation.files_max,
-        as_user: options.as_user,
+        accounts: options.accounts,
         report_key: is_short.then(|| report_key.clone()),
-        accounts: options.slurm.as_ref().map(|slurm| slurm.accounts.clone()).unwrap_or_default(),
+        account_budgets: options
+            .slurm
+            .as_ref()
+            .map(|slurm| slurm.accounts.clone())
+            .unwrap_or_default(),
         snapshot_every: SNAPSHOT_EVERY,
+        numbers_from,
+        queue: options.queue,
+        keep_logs: options.rotation.keep_logs(),
     };
-    let data = options.data.clone();
+    let (data, jump) = (options.data.clone(), options.jump);
     let clock = move |site: &bursar_site::Site| {
-        SystemClock::open(&data, site.created.unix_ms, site.now_ms())
+        SystemClock::open(&data, site.created.unix_ms, site.now_ms(), jump)
     };
     let watch = Watch { hub: Arc::new(Hub::default()), metrics: Arc::new(Metrics::default()) };
     let journal = Measured::new(store, Arc::clone(&watch.metrics));
@@ -185,7 +242,21 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
         listener.map_err(|error| format!("{}: {error}", socket.display()))?
     };
     // The last that may fail: a token that was made and never told would lock its owner out.
-    let first_secret = first_token(&mut daemon)?;
+    let first = crate::first::token(&mut daemon, &options.data, options.keep_secret.as_ref())?;
+    let (first_secret, told) = first.map_or((None, None), |(secret, told)| (Some(secret), told));
+    notes.extend(told);
+    let owner_is_root = |owner: &String| {
+        bursar_engine::account(owner).is_ok_and(|account| account == bursar_engine::Account::Root)
+    };
+    let accounts = options.accounts;
+    if accounts.as_user
+        && !accounts.allow_root
+        && daemon.site().budgets.owners.iter().any(owner_is_root)
+    {
+        notes.push(
+            "work does not run as root: submit as a person, or start with --allow-root-work".into(),
+        );
+    }
     let limiter = Limiter::by_process_clock(&options.limits);
     // Who follows from the first moment on misses nothing of it.
     watch.hub.look(&daemon);
@@ -194,13 +265,16 @@ pub fn up(options: UpOptions) -> Result<Up, String> {
     let watching = Watching { watch: watch.clone(), gate };
     let driver = Driver::start(daemon, watching, look_again).map_err(text)?;
     let shared = Shared::new(driver.handle.clone(), logs, &watch, options.limits, limiter);
-    let taken = report::router(driver.handle.clone(), report_key, shared.progress.clone());
+    let shared = shared.noting_use(Used::within(&options.data));
+    let progress = shared.progress.clone();
+    let taken = report::router(driver.handle.clone(), report_key, progress, &options.limits);
     let reports = reports.map(|socket| (socket, taken));
     Ok(Up { driver, shared, reports, listener, runtime, first_secret, address, hosts, notes })
 }
 
 fn open_local(
     options: &UpOptions,
+    engine_dir: &Path,
     checkpoints: &Path,
     socket: Option<&PathBuf>,
 ) -> Result<Opened, String> {
@@ -212,7 +286,8 @@ fn open_local(
     local.virtual_hosts = options.virtual_hosts;
     local.checkpoint_root = Some(checkpoints.to_owned());
     local.socket = socket.cloned();
-    let mut engine = LocalEngine::open(&options.data.join("engine"), local).map_err(text)?;
+    local.allow_root = options.accounts.allow_root;
+    let mut engine = LocalEngine::open(engine_dir, local).map_err(text)?;
     let hosts = engine.hosts().map_err(text)?;
     if hosts.iter().all(|host| host.gpus == 0) {
         return Err(
@@ -228,8 +303,8 @@ fn open_local(
     Ok(Opened { engine: Box::new(engine), hosts, logs, notes })
 }
 
-fn open_slurm(slurm: &SlurmWanted, options: &UpOptions) -> Result<Opened, String> {
-    let mut engine = slurm.open(&options.data.join("engine"))?;
+fn open_slurm(slurm: &SlurmWanted, engine_dir: &Path) -> Result<Opened, String> {
+    let mut engine = slurm.open(engine_dir)?;
     let mut hosts = engine.hosts().map_err(|error| format!("slurm: {error}"))?;
     hosts.retain(|host| host.gpus > 0);
     if hosts.is_empty() {
@@ -261,10 +336,9 @@ impl Up {
     pub fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), String> {
         let Self { driver, shared, reports, listener, runtime, .. } = self;
         if let Some((socket, taken)) = reports {
+            let limits = shared.limits;
             runtime.spawn(async move {
-                if let Err(error) = axum::serve(socket, taken).await {
-                    tracing::error!(%error, "the socket for reports fails");
-                }
+                crate::serve::serve_at(socket, taken, &limits, std::future::pending()).await;
             });
         }
         runtime.block_on(async move {
@@ -302,6 +376,7 @@ impl Control {
             let options = daemon.options_mut();
             (options.log_bytes_max, options.log_files_max) =
                 (rotation.bytes_max, rotation.files_max);
+            options.keep_logs = rotation.keep_logs();
             change_settings(daemon, &settings)?;
             Ok(settings.cannot_change(&daemon.site().created.settings))
         };
@@ -321,7 +396,7 @@ fn change_settings(daemon: &mut LocalDaemon, wanted: &SettingsWanted) -> Result<
 }
 
 /// Makes the folders that work has to reach. Others may pass through them, but not look around.
-fn make_reachable(options: &UpOptions) -> io::Result<()> {
+fn make_reachable(options: &UpOptions, owner: &Owner) -> io::Result<()> {
     let apart = options.work != options.data;
     let make = |path: &Path, mode: u32| {
         std::fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
@@ -331,16 +406,46 @@ fn make_reachable(options: &UpOptions) -> io::Result<()> {
     if apart {
         make(&options.work, 0o711)?;
     }
+    owner.mark(&options.work)?;
     make(&options.work.join("checkpoints"), if apart { 0o711 } else { 0o700 })
+}
+
+/// The site of a journal, for its folders. One that is to be created is given what tells it from all others.
+fn owner_of(store: &Store, engine: &Path) -> Result<Owner, String> {
+    let mut id = None;
+    let read = store.read(1, &mut |record| {
+        if let Body::Created(created) = record.body {
+            id = Some(created.id());
+        }
+        // No more is asked.
+        Err(JournalError(String::new()))
+    });
+    match id {
+        Some(id) => Ok(Owner { id, is_new: false }),
+        None if store.head().seq > 0 => {
+            read.map_err(text).and(Err("the journal is no site's".into()))
+        }
+        None => {
+            if let Some(id) = crate::ours::marked(engine)? {
+                return Ok(Owner { id, is_new: true });
+            }
+            let mut bytes = [0; 16];
+            getrandom::fill(&mut bytes).map_err(|error| format!("no randomness: {error}"))?;
+            let id = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            Ok(Owner { id, is_new: true })
+        }
+    }
 }
 
 fn first_records(
     options: &UpOptions,
     found: &[bursar_engine::HostFacts],
     settings: SettingsDoc,
+    id: String,
 ) -> Vec<Body> {
     let created = Created {
         name: options.name.clone(),
+        site_id: Some(id),
         unix_ms: wall_ms(),
         settings,
         hosts: found
@@ -385,19 +490,4 @@ fn must_be_the_same(
         list(known),
         list(found)
     ))
-}
-
-fn first_token(daemon: &mut LocalDaemon) -> Result<Option<String>, String> {
-    let site = daemon.site();
-    let Some(owner) = site.budgets.owners.first().cloned() else { return Ok(None) };
-    if site.tokens_of(&owner).next().is_some() {
-        return Ok(None);
-    }
-    let secret = new_secret().map_err(text)?;
-    let shown = secret.clone();
-    let name = format!("{owner}-first");
-    daemon
-        .ask(&owner, |site| site.issue_token(&owner, &name, &owner, &secret, None, false))
-        .map_err(text)?;
-    Ok(Some(shown))
 }

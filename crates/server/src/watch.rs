@@ -39,6 +39,10 @@ impl<J: Journal> Journal for Measured<J> {
         appended
     }
 
+    fn is_at(&self, seq: u64) -> bool {
+        self.journal.is_at(seq)
+    }
+
     fn read(
         &self,
         from: u64,

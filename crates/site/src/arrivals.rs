@@ -51,6 +51,7 @@ impl Site {
             idempotency_key: None,
             held: not_yet,
             arrived: Some(arrived),
+            sent_sha256: None,
         })))
     }
 

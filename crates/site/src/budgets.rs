@@ -136,7 +136,7 @@ impl Budgets {
     }
 
     /// The budgets on the way to a path, itself last.
-    fn on_the_way<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a BudgetDoc> {
+    pub(crate) fn on_the_way<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a BudgetDoc> {
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         ends.filter_map(|end| self.get(&path[..end]))
     }

@@ -500,6 +500,12 @@ impl WorkloadDoc {
         if self.gpus == 0 {
             return invalid("gpus: 0 is not allowed; ask for at least 1".into());
         }
+        if self.cpus == Some(0) || self.memory == Some(Bytes(0)) {
+            let what = if self.cpus == Some(0) { "cpus" } else { "memory" };
+            return invalid(format!(
+                "{what}: 0 leaves nothing to run with; leave it out for no limit"
+            ));
+        }
         if self.command.is_empty() || self.command[0].is_empty() {
             return invalid("command: nothing to run; give a list such as [\"./train.sh\"]".into());
         }
@@ -596,6 +602,9 @@ workload:
             ("gpus: 4, hosts: 3, gpus_per_host: 2", "hosts: 3 x gpus_per_host: 2"),
             ("gpus: 4, hosts: 3", "together"),
             ("gpus: 1, memory: lots", "lots"),
+            ("gpus: 1, memory: 0.4", "memory: 0 leaves nothing"),
+            ("gpus: 1, memory: 0GiB", "memory: 0 leaves nothing"),
+            ("gpus: 1, cpus: 0", "cpus: 0 leaves nothing"),
             ("gpus: 1, colour: red", "colour"),
             ("gpus: 1, workdir: here", "workdir: 'here'"),
             ("gpus: 1, env: {\"A=B\": c}", "env: 'A=B'"),

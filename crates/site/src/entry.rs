@@ -92,6 +92,7 @@ impl Site {
             return vec![number];
         }
         work.stage = Stage::Ended(ending);
+        self.open.remove(&work.declared.user);
         let element = work.declared.element.filter(|element| element.at_once.is_some());
         let mut next = self.dependents.get(&number).cloned().unwrap_or_default();
         if let Some(element) = element {

@@ -8,6 +8,7 @@
 //! simulator drives the core.
 
 mod arrivals;
+mod behalf;
 pub mod budgets;
 pub mod changes;
 pub mod declare;
@@ -15,13 +16,17 @@ mod entry;
 pub mod error;
 mod fold;
 pub mod forecast;
+mod open;
+mod outcome;
 pub mod past;
 pub mod plain;
 pub mod plan;
 pub mod record;
 pub mod requests;
+mod sent;
 pub mod site;
 pub mod snapshot;
+mod tokens;
 pub mod views;
 pub mod waiting;
 pub mod work;

@@ -193,6 +193,9 @@ impl Body {
 pub struct Created {
     /// A name for people.
     pub name: String,
+    /// What tells it from all other sites: random. Sites of before have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site_id: Option<String>,
     /// The wall clock at moment 0, milliseconds since 1970.
     pub unix_ms: u64,
     /// The cluster-wide numbers of the rules.
@@ -202,6 +205,17 @@ pub struct Created {
     /// Rates per GPU model in thousandths; a model that is not named has 1000.
     #[serde(default)]
     pub rates_milli: BTreeMap<String, u64>,
+}
+
+impl Created {
+    /// What tells this site from all others; for sites that were given nothing for that, what they are.
+    #[must_use]
+    pub fn id(&self) -> String {
+        self.site_id.clone().unwrap_or_else(|| {
+            let hosts = self.hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>();
+            crate::plan::hash_of(&format!("{} {} {}", self.name, self.unix_ms, hosts.join(" ")))
+        })
+    }
 }
 
 /// The cluster-wide numbers, as the journal has them. Durations in milliseconds.
@@ -284,6 +298,10 @@ pub struct Submitted {
     /// The client's key for this submission: the same key gives the same workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// SHA-256 of what was sent with it, before any default was filled in: defaults may change until it is sent
+    /// again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_sha256: Option<String>,
     /// Why it does not enter the queue before somebody releases it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,

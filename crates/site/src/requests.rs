@@ -76,6 +76,7 @@ impl Site {
         key: Option<&str>,
         hold: bool,
     ) -> Result<Submission, Refused> {
+        let sent = key.map(|_| crate::sent::digest(&doc, hold));
         let accepted = doc.accept(user, &self.created.settings)?;
         let declared = &accepted.declared;
         let may = self.budgets.is_member(user, &declared.budget);
@@ -88,19 +89,19 @@ impl Site {
             );
             return Err(if may { Refused::invalid(told) } else { Refused::forbidden(told) });
         }
-        if declared.user != user && !self.budgets.is_owner(user, &declared.budget) {
-            return Err(Refused::forbidden(format!(
-                "user: only an owner of '{}' may submit for somebody else",
-                declared.budget
-            )));
-        }
+        self.check_for_whom(user, &declared.user, &declared.budget)?;
         if let Some(key) = key {
             if key.is_empty() || key.len() > 128 {
                 return Err(Refused::invalid("idempotency key: give it 1 to 128 characters"));
             }
             if let Some(number) = self.by_key(user, key) {
                 let work = &self.works[&number];
-                if work.declared != elements(&accepted, number)[0] {
+                let same = match &work.sent {
+                    Some(before) => sent.as_ref() == Some(before),
+                    // Records of before have what was kept of it only.
+                    None => work.declared == elements(&accepted, number)[0],
+                };
+                if !same {
                     return Err(Refused::conflict(format!(
                         "idempotency key: it was used for workload {number}, which is another one"
                     )));
@@ -138,6 +139,7 @@ impl Site {
                     workload,
                     declared,
                     idempotency_key: key.filter(|_| workload == first).map(str::to_owned),
+                    sent_sha256: sent.clone().filter(|_| workload == first),
                     held: held.clone(),
                     arrived: None,
                 }))
@@ -247,6 +249,7 @@ impl Site {
         if work.held.is_none() || work.stage != Stage::Waits {
             return Err(Refused::conflict(format!("workload {number} is not held")));
         }
+        self.check_still_member(work)?;
         self.check_fit(&work.declared)?;
         Ok(Body::Released { workload: number })
     }
@@ -255,6 +258,7 @@ impl Site {
     /// runs once more.
     pub fn requeue(&self, user: &str, number: u64) -> Result<Body, Refused> {
         let work = self.own(user, number, "requeue")?;
+        self.check_still_member(work)?;
         let conflict = |what: &str| Err(Refused::conflict(format!("workload {number} {what}")));
         match (work.stage, work.latest()) {
             (Stage::Waits, _) => conflict("waits already"),

@@ -4,9 +4,9 @@ use crate::budgets::Budgets;
 use crate::changes::{self, Change, Scheduled};
 use crate::declare::Declared;
 use crate::error::ReplayError;
+use crate::outcome::{ending_of, stop_of};
 use crate::record::{Body, BudgetsChanged, Created, Outcome, Record, Submitted, TokenIssued};
 use crate::work::{Attempt, Ending, Eviction, Stage, Work};
-use bursar_core::state::End;
 use bursar_core::tree::BudgetNode;
 use bursar_core::{
     Event, EvictReason, HostIx, HostSpec, ModelIx, Notice, Scheduler, Settings, SpanMs,
@@ -27,9 +27,12 @@ pub struct Site {
     pub(crate) rate_step: u64,
     pub(crate) seq: u64,
     pub(crate) works: BTreeMap<u64, Work>,
+    pub(crate) open: crate::open::Open,
     /// Which workload a place of the core is.
     pub(crate) places: BTreeMap<WorkloadIx, u64>,
     pub(crate) next_number: u64,
+    /// Numbers below this are not given to anybody, though no record has them.
+    pub(crate) numbers_from: u64,
     pub(crate) keys: BTreeMap<(String, String), u64>,
     pub(crate) tokens: BTreeMap<String, (TokenIssued, bool)>,
     /// Why hosts drain or are down, and whether their engine says so.
@@ -137,8 +140,10 @@ impl Site {
             rate_step,
             seq: second.seq,
             works: BTreeMap::new(),
+            open: crate::open::Open::default(),
             places: BTreeMap::new(),
             next_number: 1,
+            numbers_from: 0,
             keys: BTreeMap::new(),
             tokens: BTreeMap::new(),
             host_reasons: BTreeMap::new(),
@@ -160,8 +165,14 @@ impl Site {
 
     /// The number that the next workload gets.
     #[must_use]
-    pub const fn next_number(&self) -> u64 {
-        self.next_number
+    pub fn next_number(&self) -> u64 {
+        self.next_number.max(self.numbers_from)
+    }
+
+    /// From now on workloads get numbers from this one on: something of those below it may be left, from a history
+    /// that the journal does not have. No record says so; whoever folds the journal again says it again.
+    pub const fn skip_numbers(&mut self, from: u64) {
+        self.numbers_from = from;
     }
 
     /// Workloads that had ended and were asked to run again, in that order, as often as they were.
@@ -392,6 +403,7 @@ impl Site {
         for after in &submitted.declared.after {
             self.dependents.entry(after.workload).or_default().push(number);
         }
+        self.open.add(&submitted.declared.user);
         self.works.insert(
             number,
             Work {
@@ -402,6 +414,7 @@ impl Site {
                 attempts: Vec::new(),
                 cancelled: false,
                 held: submitted.held.clone(),
+                sent: submitted.sent_sha256.clone(),
                 requeue_by_ms: None,
                 attempts_before: 0,
                 arrived: submitted.arrived.clone(),
@@ -419,6 +432,7 @@ impl Site {
             Stage::Ended(_) => {
                 work.cancelled = false;
                 work.wait_again();
+                self.open.add(&work.declared.user);
                 self.run_again.push(number);
                 self.release(at, number)
             }
@@ -640,24 +654,4 @@ fn budgets_of(change: &BudgetsChanged) -> Result<Budgets, crate::error::Refused>
 
 fn nodes(budgets: &Budgets, rate_step: u64) -> Vec<BudgetNode> {
     budgets.nodes(3_600_000 * 1_000 / u128::from(rate_step))
-}
-
-const fn stop_of(outcome: Outcome) -> Stop {
-    match outcome {
-        Outcome::Completed => Stop::Completed,
-        Outcome::Failed => Stop::Failed,
-        Outcome::Cancelled => Stop::Cancelled,
-        Outcome::Left => Stop::Left,
-        Outcome::Lost => Stop::HostFailed,
-    }
-}
-
-const fn ending_of(end: End) -> Ending {
-    match end {
-        End::Completed => Ending::Completed,
-        End::Failed => Ending::Failed,
-        End::Cancelled => Ending::Cancelled,
-        End::Terminated => Ending::Terminated,
-        End::HostFailed => Ending::HostFailed,
-    }
 }

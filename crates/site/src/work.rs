@@ -23,6 +23,9 @@ pub struct Work {
     pub cancelled: bool,
     /// Why it does not enter the queue before somebody releases it.
     pub held: Option<String>,
+    /// SHA-256 of what was sent, where it came with a key.
+    #[serde(default)]
+    pub sent: Option<String>,
     /// By when its attempt must have left to wait again, if somebody asked for that.
     pub requeue_by_ms: Option<u64>,
     /// Attempts that it had before it last entered the queue.

@@ -225,6 +225,11 @@ impl Store {
         Reader::new(&self.path, Arc::clone(&self.folder))
     }
 
+    /// Whether every write so far ended with certainty: it was done, or it was not.
+    pub fn is_sound(&self) -> bool {
+        self.poison.is_none()
+    }
+
     /// One durable transaction, with an end that [`Store`] documents.
     fn write(
         &mut self,

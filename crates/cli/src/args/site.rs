@@ -51,6 +51,12 @@ pub(crate) struct UpArgs {
     /// Write the owner's first token into this file, for them alone, instead of printing it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_out: Option<PathBuf>,
+    /// Let work run as root, where the daemon is root and the work is root's.
+    #[arg(long)]
+    pub(crate) allow_root_work: bool,
+    /// Believe the machine's clock although it is more than a week ahead since the last start. Cannot be taken back.
+    #[arg(long)]
+    pub(crate) accept_clock_jump: bool,
     /// Write the log as JSON lines.
     #[arg(long)]
     pub(crate) log_json: bool,
@@ -187,6 +193,17 @@ pub(crate) enum TokenVerb {
         out: Option<PathBuf>,
         #[command(flatten)]
         server: Server,
+    },
+    /// Make a new token for a site's owner who has lost theirs. The site must be down.
+    #[command(
+        after_help = "Examples:\n  bursar token recover --data /srv/bursar\n  bursar token recover --data /srv/bursar --out /root/bursar.token\n\nWhoever the data folder belongs to may do that, and root. Other tokens stay good: see bursar token list."
+    )]
+    Recover {
+        #[command(flatten)]
+        data: Data,
+        /// Write the secret into this file, for its owner alone, instead of printing it.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        out: Option<PathBuf>,
     },
     /// Make a token void.
     #[command(after_help = "Examples:\n  bursar token revoke laptop")]

@@ -53,7 +53,10 @@ pub(crate) fn demo(args: &UpArgs) -> Result<(), Failure> {
         work: data.clone(),
         limits: bursar_server::limits::Limits::default(),
         data: data.clone(),
-        as_user: false,
+        accounts: bursar_server::accounts::Accounts::default(),
+        jump: bursar_server::clock::Jump::Refused,
+        keep_secret: None,
+        queue: bursar_server::queue::QueueLimits::default(),
         listen: args.listen.unwrap_or(DEFAULT_LISTEN),
         virtual_gpus: args.virtual_gpus.unwrap_or(VIRTUAL.0),
         // Nothing of the demo uses a GPU, and its story needs several hosts.

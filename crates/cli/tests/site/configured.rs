@@ -17,7 +17,7 @@ fn a_configuration_is_checked_used_and_read_again() {
     write(&dir.path().join("tree.yaml"), "lab: {share: 1, members: [root]}\nother: {share: 3}\n");
     let config = |rest: &str| {
         format!(
-            "name: cellar\ndata: site\nlisten: 127.0.0.1:0\nvirtual_gpus: 4\nvirtual_hosts: 2\nowner: root\nbudgets: tree.yaml\n{rest}"
+            "name: cellar\ndata: site\nlisten: 127.0.0.1:0\nvirtual_gpus: 4\nvirtual_hosts: 2\nowner: root\nallow_root_work: true\nbudgets: tree.yaml\n{rest}"
         )
     };
     write(&file, &config("setings: {}\n"));

@@ -5,6 +5,7 @@
 mod configured;
 mod demo;
 mod exported;
+mod folders;
 mod kept;
 mod killed;
 mod reports;
@@ -98,7 +99,18 @@ fn collect(from: impl std::io::Read + Send + 'static, into: Arc<Mutex<String>>) 
 impl Site {
     /// Brings a site up in a folder, with 4 virtual GPUs on 2 hosts. Its owner is a user whom every machine has.
     fn up(data: &Path) -> Self {
-        Self::up_with(data, &["--virtual-gpus", "4", "--virtual-hosts", "2", "--owner", "root"])
+        Self::up_with(
+            data,
+            &[
+                "--virtual-gpus",
+                "4",
+                "--virtual-hosts",
+                "2",
+                "--owner",
+                "root",
+                "--allow-root-work",
+            ],
+        )
     }
 
     fn up_with(data: &Path, flags: &[&str]) -> Self {

@@ -45,10 +45,11 @@ fn remove_old(mut looking: ReadDir, age: Duration) -> io::Result<Option<ReadDir>
         let entry = entry?;
         // A folder is written to last when it is put there. A clock that was set back makes it young again.
         let old = entry.metadata()?.modified()?.elapsed().is_ok_and(|elapsed| elapsed > age);
-        if old && let Err(error) = fs::remove_dir_all(entry.path()) {
-            if error.kind() != io::ErrorKind::NotFound {
-                return Err(error);
-            }
+        if old
+            && let Err(error) = fs::remove_dir_all(entry.path())
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
         }
     }
     Ok(Some(looking))

@@ -66,12 +66,25 @@ impl FromRequestParts<Shared> for Caller {
         let actor = parts.extensions.get::<Actor>().cloned().unwrap_or_default();
         let caller = Self { secret, hash, actor, shared: shared.clone() };
         if !shared.limiter.knows(&hash) {
-            // Whoever guesses has few tries, and those who are known do not feel it.
-            shared.limiter.take_of_peer(peer).map_err(Problem::too_many)?;
-            caller.job(|_, _| Ok(())).await?;
-            shared.limiter.give_back(peer);
+            // Whoever guesses has few tries, and those with a good token do not feel it, not even the first time.
+            let guesses = !shared.hub.has_token(&hash);
+            if guesses {
+                shared.limiter.take_of_peer(peer).map_err(Problem::too_many)?;
+            }
+            let good = caller.job(|_, _| Ok(())).await;
+            match (&good, guesses) {
+                (Ok(()), true) => shared.limiter.give_back(peer),
+                // As one that has expired.
+                (Err(_), false) => shared.limiter.take_of_peer(peer).map_err(Problem::too_many)?,
+                (Ok(()), false) | (Err(_), true) => {}
+            }
+            good?;
+            shared.used.note();
         }
         shared.limiter.take_of_token(&hash).map_err(Problem::too_many)?;
+        if let Some(guest) = parts.extensions.get::<Arc<crate::guests::Guest>>() {
+            guest.is_known();
+        }
         Ok(caller)
     }
 }
@@ -83,6 +96,11 @@ impl Caller {
         job: impl FnOnce(&mut LocalDaemon, TokenIssued) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         self.job(job).await
+    }
+
+    /// Who it is.
+    pub(crate) async fn user(&self) -> Result<String, Problem> {
+        self.job(|_, token| Ok(token.user)).await
     }
 
     async fn job<T: Send + 'static>(

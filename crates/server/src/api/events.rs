@@ -36,6 +36,7 @@ struct Follower {
     over: bool,
     /// Freed when the stream ends.
     _place: OwnedSemaphorePermit,
+    _own_place: crate::gate::Place,
 }
 
 /// The last event that was seen, if the client says so.
@@ -66,6 +67,7 @@ pub(super) async fn events(
     });
     let (token, left_ms) = asked.await?;
     let place = Arc::clone(&shared.streams).try_acquire_owned().map_err(|_| Problem::busy())?;
+    let own_place = shared.streams_of_one.enter(&token.user).ok_or_else(Problem::busy)?;
     let Following { at, gap, missed, coming } = shared.hub.follow(last);
     let mut follower = Follower {
         user: token.user,
@@ -76,6 +78,7 @@ pub(super) async fn events(
         waiting: VecDeque::new(),
         coming,
         _place: place,
+        _own_place: own_place,
     };
     let begin = if gap { "reset" } else { "open" };
     let begins_at = if gap { at } else { last.unwrap_or(at) };

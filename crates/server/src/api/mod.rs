@@ -25,6 +25,7 @@ mod workloads;
 
 use crate::driver::Handle;
 use crate::events::Hub;
+use crate::gate::Gate;
 use crate::limits::{Limiter, Limits};
 use crate::metrics::Metrics;
 use axum::Router;
@@ -64,6 +65,11 @@ pub struct Shared {
     pub limiter: Arc<Limiter>,
     at_once: Arc<Semaphore>,
     streams: Arc<Semaphore>,
+    /// Streams of each user.
+    streams_of_one: Gate,
+    /// Dry runs of each user.
+    dry_runs_of_one: Gate,
+    used: crate::first::Used,
 }
 
 impl Shared {
@@ -86,7 +92,16 @@ impl Shared {
             limiter: Arc::new(limiter),
             at_once: Arc::new(Semaphore::new(limits.requests_at_once)),
             streams: Arc::new(Semaphore::new(limits.streams)),
+            streams_of_one: Gate::new(limits.streams_of_one),
+            dry_runs_of_one: Gate::new(limits.dry_runs_of_one),
+            used: crate::first::Used::default(),
         }
+    }
+
+    /// Has it kept that a token was used.
+    #[must_use]
+    pub fn noting_use(self, used: crate::first::Used) -> Self {
+        Self { used, ..self }
     }
 }
 

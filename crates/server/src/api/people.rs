@@ -167,13 +167,21 @@ pub(super) async fn issue_token(
     caller
         .ask(move |daemon, token| {
             must_write(&token)?;
-            let user = token.user;
-            let for_user = wanted.user.as_deref().unwrap_or(&user);
-            let expires = wanted.expires_in_seconds.map(|seconds| seconds * 1_000);
-            daemon.ask(&user, |site| {
-                site.issue_token(&user, &wanted.name, for_user, &secret, expires, wanted.read_only)
+            let for_user = wanted.user.as_deref().unwrap_or(&token.user);
+            // From the site's moment on, which is that of its latest record.
+            let late_ms = daemon.now_ms().saturating_sub(daemon.site().now_ms());
+            let expires = wanted.expires_in_seconds.map(|seconds| seconds * 1_000 + late_ms);
+            daemon.ask(&token.user, |site| {
+                let (name, read_only) = (&wanted.name, wanted.read_only);
+                site.issue_token_by(&token, name, for_user, &secret, expires, read_only)
             })?;
-            Ok(Json(TokenMade { secret, note: "shown this once; only its hash is kept".into() }))
+            let until = if token.expires_ms.is_some() {
+                "; void at the latest when the token that asked for it is"
+            } else {
+                ""
+            };
+            let note = format!("shown this once; only its hash is kept{until}");
+            Ok(Json(TokenMade { secret, note }))
         })
         .await
 }

@@ -17,7 +17,7 @@ use bursar_site::declare::{Declared, WorkloadFile};
 use bursar_site::forecast::WouldStart;
 use bursar_site::views::Standing;
 use bursar_site::waiting::Rooms;
-use bursar_site::{Body, Refused, Site};
+use bursar_site::{Body, Refused, Site, Stage};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -92,22 +92,36 @@ fn key_of(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     responses((status = 200, description = "Its number, and what was filled in.", body = Submitted), RefusedChanges)
 )]
 pub(super) async fn submit(
+    State(shared): State<Shared>,
     caller: Caller,
     Query(query): Query<SubmitQuery>,
     headers: HeaderMap,
     Sent(file): Sent<WorkloadFile>,
 ) -> Answer<Submitted> {
     let key = key_of(&headers)?;
+    let _place = match query.dry_run {
+        true => {
+            Some(shared.dry_runs_of_one.enter(&caller.user().await?).ok_or_else(Problem::busy)?)
+        }
+        false => None,
+    };
     caller
         .ask(move |daemon, token| {
             if !query.dry_run {
                 must_write(&token)?;
             }
             let user = token.user;
-            let as_user = daemon.options().as_user;
+            let (accounts, queue) = (daemon.options().accounts, daemon.options().queue);
+            let as_user = accounts.as_user;
             let prepare = |site: &Site| -> Result<(Vec<Body>, Submitted), Refused> {
                 let mut submission =
                     site.submit(&user, file.workload, key.as_deref(), query.hold)?;
+                accounts.check(site, &user, &submission.accepted.declared.user)?;
+                let person = &submission.accepted.declared.user;
+                // What was submitted before is told again, however full the queue is.
+                if !submission.bodies.is_empty() {
+                    queue.check(site, person, submission.bodies.len())?;
+                }
                 if query.dry_run {
                     submission.bodies.clear();
                 }
@@ -360,7 +374,16 @@ pub(super) async fn requeue(caller: Caller, Number(number): Number) -> Answer<Wo
     caller
         .ask(move |daemon, token| {
             must_write(&token)?;
-            daemon.ask(&token.user, |site| site.requeue(&token.user, number))?;
+            let queue = daemon.options().queue;
+            daemon.ask(&token.user, |site| {
+                let body = site.requeue(&token.user, number)?;
+                if let Some(work) = site.work(number)
+                    && matches!(work.stage, Stage::Ended(_))
+                {
+                    queue.check(site, &work.declared.user, 1)?;
+                }
+                Ok(body)
+            })?;
             Ok(Json(WorkloadNumber { workload: number }))
         })
         .await

@@ -4,19 +4,24 @@ use crate::api::{LocalDaemon, Problem};
 use crate::clock::Clock as _;
 use crate::daemon::Failure;
 use crate::driver::Handle;
+use crate::limits::{Limiter, Limits, Rate};
 use crate::report::{ReportKey, TOKEN_VARIABLE};
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use bursar_site::{Body, Refused, RefusedKind, Site, Stage, Work};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// How long what work says about its progress may be, in characters.
 const PROGRESS_CHARS_MAX: usize = 200;
@@ -66,7 +71,11 @@ struct Reports {
     daemon: Handle<LocalDaemon>,
     key: ReportKey,
     progress: Progress,
+    limiter: Arc<Limiter>,
 }
+
+/// What one attempt may report: work that reports at every step is told to come again, not waited for.
+const OF_AN_ATTEMPT: Rate = Rate { per_second: 20, burst: 200 };
 
 /// Opens the socket at a path. Whoever may reach it may write to it: what it takes is guarded by secrets.
 ///
@@ -74,9 +83,11 @@ struct Reports {
 /// If it cannot be made.
 pub(crate) fn listen(path: &Path) -> io::Result<tokio::net::UnixListener> {
     // The data folder is held by this process: a socket that is there was left behind.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::other("there is something that is no socket")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
     let listener = tokio::net::UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
@@ -84,24 +95,42 @@ pub(crate) fn listen(path: &Path) -> io::Result<tokio::net::UnixListener> {
 }
 
 /// What the socket takes.
-pub(crate) fn router(daemon: Handle<LocalDaemon>, key: ReportKey, progress: Progress) -> Router {
+pub(crate) fn router(
+    daemon: Handle<LocalDaemon>,
+    key: ReportKey,
+    progress: Progress,
+    limits: &Limits,
+) -> Router {
+    let limiter = Limiter::by_process_clock(&Limits { token: OF_AN_ATTEMPT, ..*limits });
     Router::new()
         .route("/v1/checkpoint", post(checkpoint))
         .route("/v1/progress", post(told))
         .layer(DefaultBodyLimit::max(16 * 1024))
-        .with_state(Reports { daemon, key, progress })
+        .layer(from_fn_with_state(limits.request_time, in_time))
+        .with_state(Reports { daemon, key, progress, limiter: Arc::new(limiter) })
+}
+
+/// A report that takes too long is given up, its body included.
+async fn in_time(State(time): State<Duration>, request: Request, next: Next) -> Response {
+    let slow = || Problem::new(StatusCode::REQUEST_TIMEOUT, "slow", "it took too long");
+    let done = tokio::time::timeout(time, next.run(request)).await;
+    done.unwrap_or_else(|_| slow().into_response())
 }
 
 fn who(reports: &Reports, headers: &HeaderMap) -> Result<(u64, u32), Problem> {
     let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = value.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
-    token.and_then(|token| reports.key.read(token)).ok_or_else(|| {
+    let found = token.and_then(|token| Some((token, reports.key.read(token)?)));
+    let (token, attempt) = found.ok_or_else(|| {
         Problem::new(
             StatusCode::UNAUTHORIZED,
             "unauthenticated",
             format!("send the attempt's own secret: Authorization: Bearer ${TOKEN_VARIABLE}"),
         )
-    })
+    })?;
+    let hash = Sha256::digest(token.as_bytes()).into();
+    reports.limiter.take_of_token(&hash).map_err(Problem::too_many)?;
+    Ok(attempt)
 }
 
 /// The attempt, if it runs.

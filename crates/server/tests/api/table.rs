@@ -30,7 +30,10 @@ POST /v1/workloads                    | dry-run | 401 401 401 200 403 403 200 20
 POST /v1/workloads                    | sibling | 401 401 401 403 403 403 403 403 200 200
 POST /v1/workloads                    | parent  | 401 401 401 403 403 403 403 403 422 422
 POST /v1/workloads                    | other   | 401 401 401 403 403 200 403 403 403 200
-POST /v1/workloads                    | for-mia | 401 401 401 403 403 403 403 403 200 200
+POST /v1/workloads                    | for-max | 401 401 401 403 403 403 200 200 403 200
+POST /v1/workloads                    | for-mia | 401 401 401 403 403 403 403 403 403 200
+POST /v1/workloads                    | for-bob | 401 401 401 403 403 403 403 403 403 403
+POST /v1/workloads                    | for-root| 401 401 401 403 403 403 403 403 403 403
 GET /v1/workloads/{number}            | own     | 401 401 401 200 404 404 200 200 200 200
 GET /v1/workloads/{number}            | sibling | 401 401 401 404 404 404 404 404 200 200
 GET /v1/workloads/{number}            | other   | 401 401 401 404 404 200 404 404 404 200
@@ -121,7 +124,9 @@ fn rows() -> Vec<Row> {
 
 fn budget_of(of: &str) -> &'static str {
     match of {
-        "own" | "dry-run" | "later" | "array" | "-" => "program-a/team-a1",
+        "own" | "dry-run" | "later" | "array" | "for-max" | "for-bob" | "for-root" | "-" => {
+            "program-a/team-a1"
+        }
         "sibling" | "for-mia" => "program-a/team-a2",
         "parent" => "program-a",
         "other" => "program-b",
@@ -173,9 +178,10 @@ impl Played {
             ("POST /v1/workloads", "dry-run") => {
                 (format!("{path}?dry_run=true"), workload("mine", budget_of(of)))
             }
-            ("POST /v1/workloads", "for-mia") => {
+            ("POST /v1/workloads", "for-max" | "for-mia" | "for-bob" | "for-root") => {
                 let text = workload("mine", budget_of(of));
-                (path.into(), text.replace("gpus: 1", "gpus: 1, user: mia"))
+                let user = &of["for-".len()..];
+                (path.into(), text.replace("gpus: 1", &format!("gpus: 1, user: {user}")))
             }
             ("POST /v1/workloads", of) => (path.into(), workload("mine", budget_of(of))),
             ("POST /v1/workloads/{number}/cancel", of) => {

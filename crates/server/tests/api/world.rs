@@ -174,6 +174,7 @@ fn first() -> Vec<Body> {
         |at: u32| HostDoc { name: format!("h-{at}"), gpus: 8, model: "x".into(), domain: None };
     let created = Created {
         name: "test".into(),
+        site_id: None,
         unix_ms: wall_ms(),
         settings: SettingsDoc::default(),
         hosts: (0..2).map(host).collect(),
@@ -209,15 +210,23 @@ impl World {
             checkpoint_root: data.join("checkpoints"),
             snapshot_every: 100,
             report_key: None,
-            accounts: bursar_server::arrivals::Accounts::default(),
+            numbers_from: 0,
+            queue: bursar_server::queue::QueueLimits::default(),
+            keep_logs: std::time::Duration::from_secs(86_400),
+            account_budgets: bursar_server::arrivals::AccountBudgets::default(),
             log_bytes_max: 1,
             log_files_max: 1,
-            as_user: false,
+            accounts: bursar_server::accounts::Accounts::default(),
         };
         let journal = Measured::new(store, Arc::clone(&watch.metrics));
         let folder = data.clone();
         let clock = move |site: &bursar_site::Site| {
-            SystemClock::open(&folder, site.created.unix_ms, site.now_ms())
+            SystemClock::open(
+                &folder,
+                site.created.unix_ms,
+                site.now_ms(),
+                bursar_server::clock::Jump::Refused,
+            )
         };
         let engine: Box<dyn Engine> = Box::new(processes.clone());
         let mut daemon = Daemon::open(journal, engine, clock, options, first).expect("a daemon");

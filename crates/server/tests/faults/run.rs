@@ -58,6 +58,7 @@ fn first() -> Vec<Body> {
     };
     let created = Created {
         name: "test".into(),
+        site_id: None,
         unix_ms: 1_700_000_000_000,
         settings,
         hosts: (0..3).map(host).collect(),
@@ -82,10 +83,13 @@ fn open(world: &World) -> Result<Alive, Failure> {
         checkpoint_root: "/nowhere".into(),
         log_bytes_max: 1,
         log_files_max: 1,
-        as_user: false,
+        accounts: bursar_server::accounts::Accounts::default(),
         snapshot_every: 15,
         report_key: None,
-        accounts: bursar_server::arrivals::Accounts::default(),
+        numbers_from: 0,
+        queue: bursar_server::queue::QueueLimits::default(),
+        keep_logs: std::time::Duration::from_secs(86_400),
+        account_budgets: bursar_server::arrivals::AccountBudgets::default(),
     };
     Daemon::open(world.clone(), world.clone(), |_| Ok(world.clone()), options, first)
 }

@@ -51,6 +51,7 @@ impl World {
         };
         let created = Created {
             name: "test".into(),
+            site_id: None,
             unix_ms: 0,
             settings,
             hosts: (0..4).map(host).collect(),

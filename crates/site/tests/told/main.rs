@@ -24,6 +24,7 @@ impl Lab {
             settings: SettingsDoc::default(),
             hosts: (0..hosts).map(host).collect(),
             rates_milli: BTreeMap::new(),
+            site_id: None,
         };
         let text = "a: {share: 1, members: [ann]}\nb: {share: 1, limit: 10, members: [bob]}";
         let change = BudgetsChanged {
@@ -124,7 +125,7 @@ fn free_gpus_that_do_not_fit_and_hosts_out_of_service_are_told() {
     let why = lab.why(split);
     assert!(why.text.contains("on one host") || why.text.contains("reserved"), "{why:?}");
     for host in ["h-0", "h-1"] {
-        lab.apply(Body::HostDown { host: host.into(), reason: "gone".into() });
+        lab.apply(Body::HostDown { host: host.into(), reason: "gone".into(), by_engine: false });
     }
     lab.settle();
     let why = lab.why(split);

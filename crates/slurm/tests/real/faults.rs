@@ -146,9 +146,8 @@ fn drive(world: &mut World, nth: u32, after: bool) -> u32 {
     assert!(saved, "{nth}");
     let ran = fs::read_to_string(world.lab.jobs().join(format!("ran-{job}"))).expect("its marks");
     assert_eq!(ran, "ran\nran\n", "change {nth}: two runs, and no other");
-    let rows = world.until("both rows", |world| {
-        Some(world.accounts(&job)).filter(|rows| rows.len() > 1)
-    });
+    let rows =
+        world.until("both rows", |world| Some(world.accounts(&job)).filter(|rows| rows.len() > 1));
     assert_eq!(rows.len(), 2, "change {nth}: {rows:?}");
     nth.wrapping_sub(calls_left.load(Ordering::Relaxed))
 }

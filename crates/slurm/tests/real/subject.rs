@@ -188,7 +188,7 @@ impl Subject for Slurm {
     }
 
     fn kill_supervisor(&mut self, _key: &AttemptKey) {
-        unimplemented!("what supervises here is Slurm: see conformance.rs");
+        panic!("what supervises here is Slurm: see conformance.rs");
     }
 
     fn patience(&self) -> Duration {
