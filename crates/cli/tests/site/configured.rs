@@ -24,7 +24,7 @@ fn a_configuration_is_checked_used_and_read_again() {
     let refused = bursar(&["config", "check", name]);
     assert_eq!(refused.code, Some(2));
     let line = format!(
-        "bursar: {name}: line 8: unknown key 'setings'; the nearest valid key is 'settings'\n"
+        "bursar: {name}: line 9: unknown key 'setings'; the nearest valid key is 'settings'\n"
     );
     assert_eq!(refused.stderr, line);
     assert_eq!(bursar(&["up", "--config", name]).stderr, line);

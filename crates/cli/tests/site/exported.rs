@@ -26,6 +26,7 @@ fn a_sites_history_is_simulated_and_verified() {
         "2",
         "--owner",
         "root",
+        "--allow-root-work",
         "--budgets",
         text(&tree),
     ];

@@ -197,7 +197,9 @@ fn compare(data: &Path, told: &BTreeMap<u64, Value>) {
             assert_eq!(attempt.charged_gpu_ms, charged);
             assert_eq!(view["charged_gpu_ms"], charged);
             let between = |key: &str| view[key].as_u64().expect("a moment");
-            assert_eq!(between("ended_unix_ms") - between("started_unix_ms"), ended - started);
+            // Each is told by the wall clock, which is read anew for it.
+            let shown = between("ended_unix_ms") - between("started_unix_ms");
+            assert!(shown.abs_diff(ended - started) <= 1, "{shown} {view}");
             all += charged;
         }
     }
