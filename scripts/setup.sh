@@ -18,6 +18,12 @@ case "${1:-}" in
     need_cargo_deny
     # Where no instructions are counted (counts.sh says where), none is needed.
     if [ "$(uname -sm)" = "Linux x86_64" ]; then need_valgrind; fi
+    # A real Slurm, on this machine. It can be done without, but not silently.
+    if [ "${BURSAR_NO_SLURM:-}" = 1 ]; then
+        note "BURSAR_NO_SLURM=1: nothing will be tried on a real Slurm"
+    else
+        run scripts/slurm-lab.sh install
+    fi
     ;;
 *) die "setup.sh: unknown argument $1" ;;
 esac

@@ -29,8 +29,10 @@ lab_installed() {
 }
 
 lab_install() {
-    [ "$(id -u)" -eq 0 ] || die "a Slurm cluster for tests must be started as root"
-    if lab_installed; then return; fi
+    [ "$(id -u)" -eq 0 ] || die "a Slurm cluster for tests must be started as root (BURSAR_NO_SLURM=1 does without)"
+    if lab_installed; then
+        return
+    fi
     note "installing Slurm, munge, MariaDB and libnss-wrapper"
     # Their packages start services; this keeps them from it, as Debian's own way to say so.
     local policy=/usr/sbin/policy-rc.d ours=0 done=0

@@ -2,7 +2,7 @@
 
 use crate::lab::{self, Lab, skipped};
 use crate::world::{SAVES, SHORT, World, key};
-use bursar_engine::{AttemptState, Engine, Outcome};
+use bursar_engine::{AttemptState, Engine, Outcome, Signal as Tell};
 use bursar_slurm::SlurmOptions;
 use bursar_slurm::client::{Call, ClientError, Clients, Program, SystemClients};
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Clients of which a call of this program fails: the nth, before or after it had its effect.
 struct Failing {
@@ -101,6 +101,9 @@ const TWO_RUNS: &str = "echo ran >> ran-$SLURM_JOB_ID\n\
     if [ -n \"$SLURM_RESTART_COUNT\" ]; then exit 0; fi\n\
     trap 'exit 3' USR1; while :; do sleep 0.05; done";
 
+/// How long a job has from the signal until it is stopped.
+const GRACE: Duration = Duration::from_secs(4);
+
 /// Drives a job to its end as a daemon would, by what it sees, with an engine that dies at the nth change and comes back.
 /// Gives how many changes there were before that.
 fn drive(world: &mut World, nth: u32, after: bool) -> u32 {
@@ -113,21 +116,25 @@ fn drive(world: &mut World, nth: u32, after: bool) -> u32 {
         Deadly { clients: world.lab.clients(), after, calls_left: Arc::clone(&calls_left) };
     world.restart_with(clients);
     let (mut attempt, mut saved, mut ended) = (1, false, false);
+    let mut told_since = None;
     world.until(&format!("the end of job {job}, killed at change {nth}"), |world| {
         let round = std::panic::AssertUnwindSafe(|| {
             match world.see(&key(attempt)).map(|seen| seen.state) {
                 None => world.start(&key(attempt), &arrival, &[(&host, 1)]),
                 Some(AttemptState::Starting) => {}
-                Some(AttemptState::Running { .. }) if !saved => {
-                    world
-                        .engine()
-                        .signal(&key(attempt), bursar_engine::Signal::Checkpoint)
-                        .expect("signal");
+                Some(AttemptState::Running { told_to_leave, .. }) if !saved => {
+                    // A signal is sent at most once, so it is lost with a daemon that dies just before.
+                    let told = told_to_leave.then(|| *told_since.get_or_insert_with(Instant::now));
+                    let engine = world.engine();
+                    match told.filter(|since: &Instant| since.elapsed() > GRACE) {
+                        Some(_) => engine.stop(&key(attempt)).expect("stop"),
+                        None => engine.signal(&key(attempt), Tell::Checkpoint).expect("signal"),
+                    }
                 }
                 Some(AttemptState::Running { .. }) => {}
                 Some(AttemptState::Exited(exited)) => match exited.outcome {
                     Outcome::NotStarted { .. } => attempt += 1,
-                    Outcome::Exit { code: 3 } => {
+                    Outcome::Exit { code: 3 } | Outcome::Signal { number: 15 } => {
                         assert!(exited.was_told_to_leave && !saved, "{exited:?}");
                         (saved, attempt) = (true, attempt + 1);
                     }
