@@ -12,7 +12,7 @@ use std::time::Duration;
 const LOOK_AGE_MAX: Duration = Duration::from_millis(300);
 
 /// How many jobs are given a tag in one call of [`see_arrivals`](SlurmEngine::see_arrivals).
-const TAGS_A_LOOK: usize = 100;
+const TAGS_A_LOOK: usize = 1000;
 
 impl SlurmEngine {
     pub(super) fn see_arrivals(&mut self) -> Result<Vec<Arrival>, Error> {
@@ -63,7 +63,7 @@ impl SlurmEngine {
                 *whole &= job.note.is_none();
             }
         }
-        let mut given = BTreeSet::new();
+        let (mut given, mut commands) = (BTreeSet::new(), Vec::new());
         for job in nameless {
             let id = match job.task {
                 Some((array, _)) if arrays.get(&array) == Some(&true) => array.to_string(),
@@ -76,11 +76,11 @@ impl SlurmEngine {
                 continue;
             }
             let tag = format!("{}.{}", crate::now_ms() / 1000, crate::random_hex());
-            let note = format!("AdminComment={}", Note::new(tag));
-            // One that has ended meanwhile refuses; others are asked again at the next look.
-            let _ = self.scontrol(["update", &format!("JobId={id}"), &note]);
+            commands.push(format!("update JobId={id} AdminComment={}", Note::new(tag)));
         }
-        if !given.is_empty() {
+        if !commands.is_empty() {
+            // One that has ended meanwhile refuses; others are asked again at the next look.
+            let _ = self.scontrol_all(&commands);
             self.changed();
         }
     }

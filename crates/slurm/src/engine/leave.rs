@@ -50,9 +50,11 @@ impl SlurmEngine {
     pub(super) fn tell(&mut self, key: &AttemptKey) -> Result<(), Error> {
         let Some(record) = self.records.get(key).cloned() else { return Ok(()) };
         let Stage::Running { started_s } = record.stage else { return Ok(()) };
+        // Slurm's moments are whole seconds, cut off, of a clock that may not be ours.
+        let long = self.options.signal_after + Duration::from_secs(1);
         let ran_ms = crate::now_ms().saturating_sub(started_s.saturating_mul(1000));
-        // Slurm's moments are whole seconds, cut off.
-        let due = u128::from(ran_ms) >= self.options.signal_after.as_millis() + 1000;
+        let seen = self.seen_running.entry(key.clone()).or_insert_with(Instant::now).elapsed();
+        let due = Duration::from_millis(ran_ms) >= long || seen >= long;
         let wants = record.checkpoint == Told::Wanted || record.warning == Told::Wanted;
         if record.stop || !due || !wants {
             return Ok(());
@@ -123,6 +125,10 @@ impl SlurmEngine {
         let ordered = match job.state {
             // If it comes to run all the same, that is seen, and it is stopped then.
             JobState::Pending if record.adopts => self.scontrol(["hold", &job.id]),
+            JobState::Configuring if record.adopts && record.resumable => {
+                self.stopped_at.insert(key.clone(), now);
+                self.scontrol(["requeuehold", &job.id])
+            }
             JobState::Pending | JobState::Configuring => self.scancel([&job.id]),
             JobState::Running | JobState::Unknown(_) => {
                 self.stopped_at.insert(key.clone(), now);

@@ -46,6 +46,8 @@ pub struct SlurmEngine {
     stopped_at: BTreeMap<AttemptKey, Instant>,
     /// Why an attempt that was released does not run yet.
     reasons: BTreeMap<AttemptKey, String>,
+    /// Since when an attempt is seen to run.
+    seen_running: BTreeMap<AttemptKey, Instant>,
     /// Attempts that are known to have been put on hold again while they ran.
     guarded: BTreeMap<AttemptKey, Instant>,
 }
@@ -75,6 +77,7 @@ impl SlurmEngine {
             missed_since: BTreeMap::new(),
             stopped_at: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            seen_running: BTreeMap::new(),
             guarded: BTreeMap::new(),
         };
         for key in engine.records.keys() {
@@ -97,6 +100,14 @@ impl SlurmEngine {
         self.run(&Call::new(Program::Scontrol, args)).map(drop)
     }
 
+    /// Commands that do not depend on each other, one a line: one that fails does not keep the others from being done.
+    fn scontrol_all(&self, commands: &[String]) -> Result<(), ClientError> {
+        let input = commands.join("\n") + "\n";
+        let args: [&str; 0] = [];
+        let call = Call { input: input.into_bytes(), ..Call::new(Program::Scontrol, args) };
+        self.run(&call).map(drop)
+    }
+
     fn scancel<S: Into<String>>(
         &self,
         args: impl IntoIterator<Item = S>,
@@ -110,6 +121,7 @@ impl SlurmEngine {
         self.missed_since.remove(key);
         self.stopped_at.remove(key);
         self.guarded.remove(key);
+        self.seen_running.remove(key);
         self.records.change(key, |record| record.stage = Stage::Over(end))
     }
 

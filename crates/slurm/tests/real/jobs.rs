@@ -228,6 +228,36 @@ fn what_an_administrator_starts_is_seen() {
 }
 
 #[test]
+fn work_from_before_us_gets_its_names() {
+    if skipped() {
+        return;
+    }
+    let mut world = World::on(Lab::one_node());
+    let id = |job: &str| format!("JobId={job}");
+    let array = world.sbatch("alice", &["--gpus=1", "--array=1-3"], SHORT);
+    let job = world.sbatch("alice", &["--gpus=1"], SAVES);
+    // As if the gate had not been there.
+    for job in [&array, &job] {
+        world.lab.ok("svc", "scontrol", &["update", &id(job), "AdminComment=written by the site"]);
+    }
+    world.lab.ok("svc", "scontrol", &["release", &job]);
+    let names = world.until("four names", |world| {
+        let mut names: Vec<_> =
+            world.arrivals().into_iter().map(|one| (one.shown, one.name)).collect();
+        names.sort();
+        (names.len() == 4).then_some(names)
+    });
+    let tags: Vec<&str> =
+        names.iter().map(|(_, name)| name.split('_').next().expect("a tag")).collect();
+    assert!(tags[0] == tags[1] && tags[1] == tags[2] && tags[2] != tags[3], "{names:?}");
+    world.await_arrival(&job, |state| matches!(state, ArrivalState::Runs { .. }));
+    let again = world.arrivals().into_iter().map(|one| (one.shown, one.name));
+    let mut again: Vec<_> = again.collect();
+    again.sort();
+    assert_eq!(again, names, "names stay");
+}
+
+#[test]
 fn a_declined_job_says_why() {
     if skipped() {
         return;
