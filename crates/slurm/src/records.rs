@@ -26,6 +26,8 @@ pub(crate) struct Record {
     pub(crate) resumable: bool,
     /// The name of the arrival, or the word of our order.
     pub(crate) name: String,
+    /// The name that its job has in the queue, once that is known: for an arrival, the same.
+    pub(crate) tag: Option<String>,
     /// What commands call its job, once that is known.
     pub(crate) job: Option<String>,
     /// How often the job had been put back into the queue before this attempt.
@@ -125,6 +127,7 @@ impl Record {
             attempt: key.attempt(),
             adopts,
             resumable,
+            tag: adopts.then(|| name.clone()),
             name,
             job: None,
             restarts: 0,

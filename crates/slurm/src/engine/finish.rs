@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// How long a job that is to go back into the queue is not told so again.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
+/// How long the accounts are not asked again when they did not answer: nobody shall wait for them each second.
+const ACCOUNTS_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 impl SlurmEngine {
     pub(super) fn find_ends(&mut self, unseen: &Unseen, jobs: &[Job]) -> Result<(), Error> {
         if unseen.gone.is_empty() && unseen.put_back.is_empty() {
@@ -111,7 +114,14 @@ impl SlurmEngine {
             return Ok(());
         }
         // While the accounts do not answer, they have no row.
-        let runs = self.accounted(&self.jobs_of(keys)).unwrap_or_default();
+        let failed = self.accounts_failed_at.filter(|at| at.elapsed() < ACCOUNTS_AGAIN_AFTER);
+        let runs = match failed {
+            Some(_) => Vec::new(),
+            None => self.accounted(&self.jobs_of(keys)).unwrap_or_else(|_| {
+                self.accounts_failed_at = Some(Instant::now());
+                Vec::new()
+            }),
+        };
         for key in keys {
             let Some(record) = self.records.get(key).cloned() else { continue };
             let end = match (row_of(&runs, key), &record.stage) {

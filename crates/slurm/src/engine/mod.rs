@@ -42,6 +42,8 @@ pub struct SlurmEngine {
     releases_left: usize,
     /// Since when an attempt's end is looked for in the accounts.
     missed_since: BTreeMap<AttemptKey, Instant>,
+    /// When the accounts did not answer last.
+    accounts_failed_at: Option<Instant>,
     /// When an attempt was last told to stop, so that it is not told all the time.
     stopped_at: BTreeMap<AttemptKey, Instant>,
     /// Why an attempt that was released does not run yet.
@@ -75,6 +77,7 @@ impl SlurmEngine {
             silent_since: BTreeMap::new(),
             waiting: VecDeque::new(),
             missed_since: BTreeMap::new(),
+            accounts_failed_at: None,
             stopped_at: BTreeMap::new(),
             reasons: BTreeMap::new(),
             seen_running: BTreeMap::new(),

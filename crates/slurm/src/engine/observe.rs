@@ -28,7 +28,7 @@ impl SlurmEngine {
             if record.is_over() || record.stage == Stage::Claimed {
                 continue;
             }
-            let job = by_name.get(&*record.name).copied().filter(|job| is_named(job, &record));
+            let job = record.tag.as_ref().and_then(|tag| by_name.get(tag).copied());
             self.follow(&key, &record, job, &mut unseen)?;
             let running = job.filter(|job| job.state == JobState::Running && !job.held);
             if let Some(job) = running.filter(|_| self.is_unguarded(&key)) {
@@ -150,6 +150,7 @@ impl SlurmEngine {
             let adopts = note.order.is_none();
             let name = note.order.clone().or_else(|| job.arrival_name()).unwrap_or_default();
             let mut record = Record::new(&key, name, adopts, note.resumable);
+            record.tag = job.arrival_name();
             record.job = Some(job.id.clone());
             record.log_uid = job.uid;
             record.restarts = job.restarts;
@@ -164,10 +165,8 @@ impl SlurmEngine {
         let waiting = jobs.iter().filter(|job| job.state == JobState::Pending && job.held);
         let stray = |job: &&Job| {
             let order = job.note.as_ref().and_then(|note| note.order.as_ref());
-            let ours = |order: &String| {
-                self.records.all().any(|(_, record)| record.name == *order && !record.is_over())
-            };
-            order.is_some_and(|order| !ours(order))
+            let mut live = self.records.all().filter(|(_, record)| !record.is_over());
+            order.is_some() && !live.any(|(_, record)| is_named(job, record))
         };
         let strays: Vec<String> = waiting.filter(stray).map(|job| job.id.clone()).collect();
         for part in strays.chunks(HOLDS_A_CALL) {
@@ -213,11 +212,7 @@ pub(super) struct Unseen {
     pub(super) gone: Vec<AttemptKey>,
 }
 
-/// The jobs by the names that attempts have them by.
-pub(super) fn by_name(jobs: &[Job]) -> BTreeMap<String, &Job> {
-    let name = |job: &Job| match job.note.as_ref().and_then(|note| note.order.clone()) {
-        Some(order) => Some(order),
-        None => job.arrival_name(),
-    };
-    jobs.iter().filter_map(|job| Some((name(job)?, job))).collect()
+/// The jobs by their names.
+fn by_name(jobs: &[Job]) -> BTreeMap<String, &Job> {
+    jobs.iter().filter_map(|job| Some((job.arrival_name()?, job))).collect()
 }

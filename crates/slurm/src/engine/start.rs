@@ -90,6 +90,7 @@ impl SlurmEngine {
             return Ok(Err(error.said()));
         }
         self.records.change(key, |record| {
+            record.tag = job.arrival_name();
             record.job = Some(job.id.clone());
             record.log_uid = job.uid;
             record.restarts = job.restarts;
@@ -196,14 +197,12 @@ impl SlurmEngine {
     }
 }
 
-/// Whether this job is that of an attempt.
+/// Whether this job is that of an attempt. The word of an order is shown to everybody once the job is in the queue, so it
+/// counts only until the job's own name is known.
 pub(super) fn is_named(job: &Job, record: &Record) -> bool {
-    if record.adopts {
-        job.arrival_name().is_some_and(|name| name == record.name)
-    } else {
-        job.note
-            .as_ref()
-            .and_then(|note| note.order.as_ref())
-            .is_some_and(|order| *order == record.name)
-    }
+    let known = record.tag.as_ref().map(|tag| job.arrival_name().as_ref() == Some(tag));
+    known.unwrap_or_else(|| {
+        let order = job.note.as_ref().and_then(|note| note.order.as_ref());
+        order == Some(&record.name)
+    })
 }

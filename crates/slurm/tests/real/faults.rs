@@ -204,15 +204,14 @@ fn records_that_are_lost_are_read_from_the_jobs() {
     assert_eq!(world.await_exit(&key(1)).outcome, Outcome::Signal { number: 15 });
 }
 
-/// Kills slurmctld at once, and brings it up again.
-fn kill_controller() {
-    let pid = fs::read_to_string(lab::folder().join("run/slurmctld.pid")).expect("its pid");
+/// Kills a daemon of Slurm, which must be this program. `lab::up` brings it up again.
+fn kill_daemon(pid_file: &str, program: &str) {
+    let pid = fs::read_to_string(lab::folder().join("run").join(pid_file)).expect("its pid");
     let pid: i32 = pid.trim().parse().expect("its pid");
-    let program = fs::read_link(format!("/proc/{pid}/exe")).expect("its program");
-    assert!(program.ends_with("slurmctld-wlm"), "{program:?}");
+    let found = fs::read_link(format!("/proc/{pid}/exe")).expect("its program");
+    assert!(found.ends_with(program), "{found:?}");
     kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL).expect("to kill it");
     std::thread::sleep(Duration::from_millis(200));
-    lab::up();
 }
 
 #[test]
@@ -231,7 +230,8 @@ fn a_controller_that_is_killed_confuses_nobody() {
     std::thread::sleep(Duration::from_secs(7));
     let lost = world.sbatch("alice", &["--gpus=1"], SHORT);
     let lost_arrival = world.await_waiting(&lost);
-    kill_controller();
+    kill_daemon("slurmctld.pid", "slurmctld-wlm");
+    lab::up();
     let again = world.sbatch("bob", &["--gpus=1"], SHORT);
     // Whether the number was given out again is Slurm's affair; usually it was. The name never is.
     let again_arrival = world.await_waiting(&again);
@@ -254,4 +254,59 @@ fn a_controller_that_is_killed_confuses_nobody() {
     assert_eq!(world.await_exit(&key(3)).outcome, Outcome::Exit { code: 0 });
     world.engine().stop(&key(1)).expect("stop");
     world.await_exit(&key(1));
+}
+
+#[test]
+fn work_outlives_the_slurmd_of_its_host() {
+    if skipped() {
+        return;
+    }
+    let mut world = World::on(Lab::one_node());
+    let host = world.lab.hosts[0].clone();
+    let job = world.sbatch("alice", &["--gpus=1"], "sleep 4; exit 5");
+    let arrival = world.await_waiting(&job);
+    world.start(&key(1), &arrival, &[(&host, 1)]);
+    let started = world.await_running(&key(1));
+    kill_daemon(&format!("slurmd.{host}.pid"), "slurmd-wlm");
+    assert_eq!(world.await_running(&key(1)), started);
+    lab::up();
+    let exited = world.await_exit(&key(1));
+    assert_eq!(exited.outcome, Outcome::Exit { code: 5 });
+    let row = world.until("its row", |world| world.accounts(&job).first().cloned());
+    assert_eq!((row.0, row.1), (started, exited.ended_at.unix_ms / 1000));
+}
+
+#[test]
+fn accounts_that_do_not_answer_stop_nothing() {
+    if skipped() {
+        return;
+    }
+    // All of it, so that nobody else needs the accounts.
+    let lab = Lab::all_nodes();
+    let mut options = SlurmOptions::new(lab.partitions.clone());
+    options.accounting_patience = Duration::from_secs(2);
+    let mut world = World::with(lab, options);
+    let job = world.sbatch("alice", &["--gpus=1", "--comment=resumable"], SAVES);
+    let arrival = world.await_waiting(&job);
+    kill_daemon("slurmdbd.pid", "slurmdbd");
+    world.start(&key(1), &arrival, &[("n1", 1)]);
+    world.await_running(&key(1));
+    world.engine().signal(&key(1), Tell::Checkpoint).expect("signal");
+    let exited = world.await_exit(&key(1));
+    assert_eq!(exited.outcome, Outcome::Exit { code: 3 });
+    let back = world.await_waiting(&job);
+    // A second run, put back by its user while nobody keeps accounts.
+    world.start(&key(2), &back, &[("n1", 1)]);
+    let started = world.await_running(&key(2));
+    world.see(&key(2));
+    world.lab.ok("alice", "scontrol", &["requeue", &job]);
+    let exited = world.await_exit(&key(2));
+    assert!(matches!(exited.outcome, Outcome::Lost { .. }), "{exited:?}");
+    assert_eq!(exited.started_at.map(|at| at.unix_ms), Some(started * 1000));
+    world.await_waiting(&job);
+    lab::up();
+    // What was not written down then is written down now, with the same seconds.
+    let rows =
+        world.until("both rows", |world| Some(world.accounts(&job)).filter(|rows| rows.len() == 2));
+    assert_eq!((rows[1].0, rows[1].1), (started, exited.ended_at.unix_ms / 1000));
 }

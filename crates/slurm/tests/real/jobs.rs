@@ -3,7 +3,7 @@
 use crate::lab::{Lab, skipped};
 use crate::world::{SAVES, SHORT, World, key, order};
 use bursar_engine::{ArrivalState, AttemptState, Engine, Exited, Outcome, Signal};
-use bursar_slurm::SlurmOptions;
+use bursar_slurm::{SlurmOptions, SubmitOptions};
 use std::time::Duration;
 
 /// Its seconds are those that the accounts have for the run with this number.
@@ -293,4 +293,42 @@ fn so_many_starts_at_a_time() {
     for attempt in 1..=5 {
         assert_eq!(world.await_exit(&key(attempt)).outcome, Outcome::Exit { code: 0 });
     }
+}
+
+#[test]
+fn work_of_ours_is_submitted_as_its_user_and_nobody_can_pass_for_it() {
+    if skipped() {
+        return;
+    }
+    let lab = Lab::one_node();
+    let mut options = SlurmOptions::new(lab.partitions.clone());
+    let through = ["setpriv", "--reuid={user}", "--regid={user}", "--clear-groups", "--"];
+    options.submit = Some(SubmitOptions {
+        partition: lab.partitions[0].clone(),
+        through: through.map(str::to_owned).to_vec(),
+        log_dir: lab.jobs(),
+    });
+    let mut world = World::with(lab, options);
+    let host = world.lab.hosts[0].clone();
+    let mut ours = order(&key(1), "", &[(&host, 1)]);
+    ours.adopts = None;
+    ours.user = Some("alice".to_owned());
+    ours.command = ["sh", "-c", "id -u; sleep 5"].map(str::to_owned).to_vec();
+    ours.workdir = Some("/".into());
+    world.engine().start(&ours).expect("start");
+    world.await_running(&key(1));
+    let id =
+        world.lab.ok("svc", "squeue", &["-h", "-a", "-p", &world.lab.partitions[0], "-o", "%A"]);
+    assert_eq!(world.field(&id, "UserName"), "alice");
+    assert!(world.arrivals().is_empty(), "it did not come through the queue");
+    // Everybody can read the word that it was found by.
+    let word = format!("--comment={}", world.field(&id, "Comment"));
+    let copy = world.sbatch("bob", &[&word], SHORT);
+    world.until("its end", |world| {
+        world.see(&key(1));
+        (world.field(&copy, "State") == "CANCELLED").then_some(())
+    });
+    assert_eq!(world.await_exit(&key(1)).outcome, Outcome::Exit { code: 0 });
+    let log = world.engine().read_log(&key(1), 0, 100).expect("its log");
+    assert_eq!(String::from_utf8_lossy(&log.bytes), format!("{}\n", crate::lab::uid("alice")));
 }
