@@ -5,7 +5,7 @@ use crate::client::{Call, ClientError};
 use crate::read::{
     Job, Mark, QueueWhat, Run, Unreadable, accounting_call, queue_call, read_accounting, read_queue,
 };
-use bursar_engine::Error;
+use bursar_engine::{Arrival, Error};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,21 @@ impl SlurmEngine {
             }
         }
         Ok(found)
+    }
+
+    /// All runs of an arrival as they are accounted, the first one first: also those that no order of ours started, whose
+    /// ends no observation tells. Each is known by its `started`.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if the accounts do not answer.
+    pub fn runs_of(&self, arrival: &Arrival) -> Result<Vec<Run>, Error> {
+        let tag = arrival.name.split('_').next().unwrap_or_default();
+        let mut runs = self.accounted(&BTreeSet::from([arrival.shown.clone()]))?;
+        // Its number may have been another job's before.
+        runs.retain(|run| run.note.as_ref().is_some_and(|note| note.tag == tag));
+        runs.sort_by_key(|run| (run.started, run.ended));
+        Ok(runs)
     }
 
     fn ask_queue(&self, what: &QueueWhat) -> Result<Vec<Job>, ClientError> {

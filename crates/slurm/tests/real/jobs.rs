@@ -225,6 +225,15 @@ fn what_an_administrator_starts_is_seen() {
     assert!(world.arrival(&job).is_some());
     world.engine().withdraw(&arrival.name).expect("withdraw");
     world.until("its end", |world| world.arrival(&job).is_none().then_some(()));
+    let run = world.until("its row", |world| {
+        let runs = world.engine().runs_of(&arrival).expect("its runs");
+        runs.into_iter().find(|run| run.ending.is_some())
+    });
+    assert_eq!(run.started.map(|started| started * 1000), Some(since.unix_ms));
+    assert_eq!(
+        (run.started, run.ended),
+        (Some(world.accounts(&job)[0].0), Some(world.accounts(&job)[0].1))
+    );
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod faults;
 mod gate;
 mod jobs;
 mod lab;
+mod measure;
 mod nodes;
 mod subject;
 mod world;
