@@ -8,7 +8,7 @@ use bursar_site::{Refused, RefusedKind, Site};
 pub struct Accounts {
     /// Whether attempts run as the user who submitted them (only root can).
     pub as_user: bool,
-    /// Whether work may run as root.
+    /// Whether work may run as root that is not root's own.
     pub allow_root: bool,
 }
 
@@ -23,9 +23,11 @@ impl Accounts {
             return Ok(());
         }
         let refuse = |message: String| Err(Refused { kind: RefusedKind::Forbidden, message });
+        // Who is root here and owns the site could do all of it by hand; for anybody else it is another matter.
+        let by_itself = person == user && site.budgets.is_root_owner(user);
         // Where accounts cannot be looked up now, the supervisor looks again.
         match bursar_engine::account(person).unwrap_or(Account::Unknown) {
-            Account::Root if !self.allow_root => refuse(format!(
+            Account::Root if !self.allow_root && !by_itself => refuse(format!(
                 "user: work may not run as '{person}', who is root here; submit as a person, or have the daemon started with --allow-root-work (allow_root_work: true)"
             )),
             Account::Root | Account::System
@@ -37,5 +39,47 @@ impl Accounts {
             }
             Account::Root | Account::System | Account::Person | Account::Unknown => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bursar_site::record::{BudgetsChanged, Created, HostDoc, SettingsDoc};
+    use bursar_site::{Body, Record};
+    use std::collections::BTreeMap;
+
+    fn site(owner: &str) -> Site {
+        let host = HostDoc { name: "h".into(), gpus: 8, model: "x".into(), domain: None };
+        let created = Created {
+            name: "test".into(),
+            unix_ms: 0,
+            settings: SettingsDoc::default(),
+            hosts: vec![host],
+            rates_milli: BTreeMap::new(),
+            site_id: None,
+        };
+        let change = BudgetsChanged {
+            version: 1,
+            reason: "first".into(),
+            budgets: serde_json::from_str(r#"{"a": {"share": 1}}"#).expect("a tree"),
+            owners: vec![owner.into()],
+            scheduled: None,
+        };
+        let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
+        let first = record(1, Body::Created(created));
+        Site::new(&first, &record(2, Body::BudgetsChanged(change))).expect("a site")
+    }
+
+    #[test]
+    fn as_root_runs_what_root_submits_to_a_site_of_its_own() {
+        let accounts = Accounts { as_user: true, allow_root: false };
+        let may = |owner: &str, user: &str, person: &str| {
+            accounts.check(&site(owner), user, person).is_ok()
+        };
+        assert!(may("root", "root", "root"));
+        assert!(!may("boss", "root", "root"), "who is called root and owns nothing");
+        assert!(!may("boss", "boss", "root"), "an owner who is somebody else");
+        assert!(may("boss", "boss", "no-such-account"));
     }
 }

@@ -245,16 +245,13 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
     let first = crate::first::token(&mut daemon, &options.data, options.keep_secret.as_ref())?;
     let (first_secret, told) = first.map_or((None, None), |(secret, told)| (Some(secret), told));
     notes.extend(told);
-    let owner_is_root = |owner: &String| {
-        bursar_engine::account(owner).is_ok_and(|account| account == bursar_engine::Account::Root)
-    };
     let accounts = options.accounts;
     if accounts.as_user
         && !accounts.allow_root
-        && daemon.site().budgets.owners.iter().any(owner_is_root)
+        && daemon.site().budgets.owners.iter().any(|owner| is_root(owner))
     {
         notes.push(
-            "work does not run as root: submit as a person, or start with --allow-root-work".into(),
+            "root's own work runs as root; nobody else's does without --allow-root-work".into(),
         );
     }
     let limiter = Limiter::by_process_clock(&options.limits);
@@ -272,6 +269,11 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
     Ok(Up { driver, shared, reports, listener, runtime, first_secret, address, hosts, notes })
 }
 
+/// Whether a person is root on this machine.
+fn is_root(name: &str) -> bool {
+    bursar_engine::account(name).is_ok_and(|account| account == bursar_engine::Account::Root)
+}
+
 fn open_local(
     options: &UpOptions,
     engine_dir: &Path,
@@ -286,7 +288,8 @@ fn open_local(
     local.virtual_hosts = options.virtual_hosts;
     local.checkpoint_root = Some(checkpoints.to_owned());
     local.socket = socket.cloned();
-    local.allow_root = options.accounts.allow_root;
+    // The API asks whose it is; a site that root does not own never has any.
+    local.allow_root = options.accounts.allow_root || is_root(&options.owner);
     let mut engine = LocalEngine::open(engine_dir, local).map_err(text)?;
     let hosts = engine.hosts().map_err(text)?;
     if hosts.iter().all(|host| host.gpus == 0) {
