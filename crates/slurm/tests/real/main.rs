@@ -4,6 +4,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod chaos;
 mod conformance;
 mod faults;
 mod gate;
