@@ -23,8 +23,7 @@ case "${1:-}" in
 install) lab_install ;;
 up)
     lab_install
-    lab_lock lab_up
-    if [ "${2:-}" = --for ]; then lab_keep_for "${3:?slurm-lab.sh: up --for PID}"; fi
+    if [ "${2:-}" = --for ]; then lab_lock lab_up_for "${3:?slurm-lab.sh: up --for PID}"; else lab_lock lab_up; fi
     ;;
 down) lab_lock lab_down "${2:-}" ;;
 keep) lab_keeper ;;

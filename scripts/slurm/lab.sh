@@ -192,11 +192,13 @@ lab_down() {
 
 # ---- for as long as somebody needs it
 
-lab_keep_for() {
+lab_up_for() {
+    lab_up
     : >"$LAB/users/$1"
     # It is let go of by a process of its own, since a test that is killed lets go of nothing.
+    local keeper
     if ! { read -r keeper <"$LAB/run/keeper.pid"; } 2>/dev/null || lab_gone "$keeper"; then
-        setsid scripts/slurm-lab.sh keep </dev/null >>"$LAB/log/keeper.log" 2>&1 &
+        setsid scripts/slurm-lab.sh keep </dev/null >>"$LAB/log/keeper.log" 2>&1 9>&- &
         echo $! >"$LAB/run/keeper.pid"
     fi
 }
@@ -211,11 +213,12 @@ lab_needed() {
 
 lab_keeper() {
     local idle=0
-    while [ -d "$LAB/users" ] && [ "$idle" -lt 10 ]; do
+    while [ -d "$LAB/users" ]; do
         if lab_needed; then idle=0; else idle=$((idle + 1)); fi
+        # Somebody may have come by the time that it is locked: then it goes on.
+        if [ "$idle" -ge 10 ]; then lab_lock lab_leave; fi
         sleep 1
     done
-    lab_lock lab_leave
 }
 
 lab_leave() { if ! lab_needed; then lab_down --purge; fi; }
