@@ -55,6 +55,12 @@ impl Ending {
             Self::NodeFail => lost("Slurm lost a node that it ran on (NODE_FAIL)"),
             Self::BootFail => lost("its nodes did not come up (BOOT_FAIL)"),
             _ if signal > 0 && self != Self::OutOfMemory => Outcome::Signal { number: signal },
+            // A shell whose child got the signal first says so by its exit code.
+            Self::Cancelled | Self::Timeout | Self::Preempted | Self::Requeued | Self::Deadline
+                if (129..160).contains(&code) =>
+            {
+                Outcome::Signal { number: code - 128 }
+            }
             _ if code != 0 && self != Self::OutOfMemory => Outcome::Exit { code: code & 0xff },
             Self::Completed => Outcome::Exit { code: 0 },
             Self::Failed => lost("it could not be run (FAILED without an exit code)"),
@@ -95,6 +101,8 @@ mod tests {
         assert_eq!(of("FAILED", 3, 0), Outcome::Exit { code: 3 });
         assert_eq!(of("FAILED", 0, 11), Outcome::Signal { number: 11 });
         assert_eq!(of("CANCELLED", 0, 0), Outcome::Signal { number: 15 });
+        assert_eq!(of("CANCELLED", 143, 0), Outcome::Signal { number: 15 });
+        assert_eq!(of("FAILED", 143, 0), Outcome::Exit { code: 143 });
         assert_eq!(of("REQUEUED", 3, 0), Outcome::Exit { code: 3 });
         assert_eq!(of("OUT_OF_MEMORY", 0, 125), Outcome::Signal { number: 9 });
         assert!(matches!(of("NODE_FAIL", 0, 0), Outcome::Lost { .. }));
