@@ -218,8 +218,8 @@ fn what_an_administrator_starts_is_seen() {
         since.unix_ms,
         1000 * world.field(&job, "StartTime").parse::<u64>().expect("a moment")
     );
-    // An order for it comes too late.
-    let late = order(&key(1), &arrival.name, &[(&placement[0].0, 5)]);
+    // An order that has it elsewhere, or with other GPUs, comes too late.
+    let late = order(&key(1), &arrival.name, &[(&placement[0].0, 4)]);
     world.engine().start(&late).expect("start");
     assert!(matches!(world.await_exit(&key(1)).outcome, Outcome::NotStarted { .. }));
     assert!(world.arrival(&job).is_some());
@@ -234,6 +234,30 @@ fn what_an_administrator_starts_is_seen() {
         (run.started, run.ended),
         (Some(world.accounts(&job)[0].0), Some(world.accounts(&job)[0].1))
     );
+}
+
+#[test]
+fn what_an_administrator_started_is_taken_over_where_it_runs() {
+    if skipped() {
+        return;
+    }
+    let mut world = World::on(Lab::one_node());
+    let job = world.sbatch("alice", &["--gpus=5"], SAVES);
+    let arrival = world.await_waiting(&job);
+    world.lab.ok("svc", "scontrol", &["release", &job]);
+    let runs = world.await_arrival(&job, |state| matches!(state, ArrivalState::Runs { .. }));
+    let ArrivalState::Runs { since, placement } = runs.state else { panic!() };
+    let claim = order(&key(1), &arrival.name, &[(&placement[0].0, 5)]);
+    world.engine().start(&claim).expect("start");
+    let started = world.await_running(&key(1));
+    assert_eq!(started * 1000, since.unix_ms);
+    assert!(world.arrival(&job).is_none(), "it is an attempt of ours by now");
+    world.engine().stop(&key(1)).expect("stop");
+    let exited = world.await_exit(&key(1));
+    assert_eq!(exited.started_at, Some(since));
+    let (started_s, ended_s, _) =
+        world.until("its row", |world| world.accounts(&job).into_iter().next());
+    assert_eq!((since.unix_ms, exited.ended_at.unix_ms), (1000 * started_s, 1000 * ended_s));
 }
 
 #[test]
