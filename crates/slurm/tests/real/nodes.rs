@@ -26,12 +26,12 @@ fn hosts_are_seen_as_they_are() {
         &["update", "NodeName=n2", "State=DRAIN", "Reason=a | disk, \"broken\""],
     );
     let drained = host(&mut world, "n2");
-    assert!(!drained.healthy && !drained.cordoned);
+    assert!(drained.healthy && drained.closed.is_some() && !drained.cordoned);
     world.engine().cordon("n2").expect("cordon");
     assert!(host(&mut world, "n2").cordoned);
     world.engine().uncordon("n2").expect("uncordon");
     let drained = host(&mut world, "n2");
-    assert!(!drained.healthy && !drained.cordoned);
+    assert!(drained.healthy && drained.closed.is_some() && !drained.cordoned);
     // Ours is no fault of the host's.
     world.engine().cordon("n3").expect("cordon");
     let cordoned = host(&mut world, "n3");
@@ -42,7 +42,10 @@ fn hosts_are_seen_as_they_are() {
     world.lab.ok("svc", "scontrol", &["update", "NodeName=n[2,4]", "State=RESUME"]);
     world.until("all hosts", |world| {
         let hosts = world.engine().hosts().expect("hosts");
-        hosts.iter().all(|host| host.healthy && !host.cordoned).then_some(())
+        hosts
+            .iter()
+            .all(|host| host.healthy && host.closed.is_none() && !host.cordoned)
+            .then_some(())
     });
 }
 
