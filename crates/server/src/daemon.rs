@@ -6,10 +6,11 @@ use crate::hosts;
 use crate::journal::{Journal, JournalError};
 use crate::reconcile::{Orders, differences};
 use crate::starts::Starts;
-use bursar_engine::{Arrival, Engine};
+use bursar_engine::{Arrival, Engine, HostFacts};
 use bursar_site::{Body, Fold, Record, Refused, Site};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Why something was not done.
@@ -54,6 +55,9 @@ pub struct StartOptions {
     pub account_budgets: AccountBudgets,
 }
 
+/// How long a look at the hosts is good for, in milliseconds.
+const HOSTS_LOOK_MS: u64 = 1_000;
+
 /// What is remembered of an engine's own queue from round to round.
 #[derive(Clone, Debug, Default)]
 struct Queue {
@@ -81,6 +85,8 @@ pub struct Daemon<J, E, C> {
     /// How long the core planned in the latest round.
     plan_took: Duration,
     queue: Queue,
+    /// The hosts as the engine saw them, and when they were last looked at.
+    hosts: Option<(u64, Arc<[HostFacts]>)>,
     /// Starts that were ordered and are not seen yet.
     starts: Starts,
     /// Why an order other than a start could not be given in the latest round.
@@ -127,6 +133,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             snapshot,
             plan_took: Duration::ZERO,
             queue: Queue::default(),
+            hosts: None,
             starts: Starts::default(),
             order_failure: None,
         })
@@ -245,7 +252,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             self.journal_plan(record)?;
         }
         let seen = self.engine.observe()?;
-        let hosts = self.engine.hosts()?;
+        let hosts = self.look_at_hosts()?;
         let arrivals = self.engine.arrivals()?;
         if let Some(arrivals) = &arrivals {
             self.look_at_arrivals(arrivals)?;
@@ -288,6 +295,20 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         let deadline = self.site.next_deadline_ms();
         let (wake, change) = (self.site.next_wake_ms(), self.site.next_change_ms());
         Ok(deadline.into_iter().chain(wake).chain(change).min())
+    }
+
+    /// The hosts, looked at no more often than they change: a round follows every request, and a look may cost an
+    /// engine far more than the rest of a round.
+    fn look_at_hosts(&mut self) -> Result<Arc<[HostFacts]>, Failure> {
+        let now = self.now_ms();
+        if let Some((looked, hosts)) = &self.hosts
+            && now < looked.saturating_add(HOSTS_LOOK_MS)
+        {
+            return Ok(Arc::clone(hosts));
+        }
+        let hosts: Arc<[HostFacts]> = self.engine.hosts()?.into();
+        self.hosts = Some((now, Arc::clone(&hosts)));
+        Ok(hosts)
     }
 
     /// Takes in what came through the engine's own queue, and what left it.
@@ -381,7 +402,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         seen: &[bursar_engine::Observation],
         runs: &BTreeSet<u64>,
         forget: &[bursar_engine::AttemptKey],
-        hosts: &[bursar_engine::HostFacts],
+        hosts: &[HostFacts],
     ) {
         let orders = Orders::of(&self.site, seen, runs, &self.options, |ms| self.clock.unix_ms(ms));
         self.starts.ordered(&orders.start);
@@ -395,6 +416,8 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         };
         // Before any start: others must not take what a drain has freed.
         for (host, close) in hosts::cordons(&self.site, hosts) {
+            // What was seen is so no more.
+            self.hosts = None;
             closed(if close { self.engine.cordon(host) } else { self.engine.uncordon(host) });
         }
         for order in &orders.start {

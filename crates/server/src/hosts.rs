@@ -6,8 +6,8 @@ use bursar_site::{Body, HostState, Site};
 
 /// The records that follow from how the engine sees its hosts.
 pub(crate) fn news(site: &Site, seen: &[HostFacts]) -> Vec<Body> {
-    let news = seen.iter().filter_map(|facts| {
-        let (state, by_engine) = site.host_state(&facts.name)?;
+    let news = seen.iter().enumerate().filter_map(|(near, facts)| {
+        let (state, by_engine) = site.host_state(&facts.name, near)?;
         let host = facts.name.clone();
         match (state, &facts.closed) {
             (HostState::Up | HostState::Draining | HostState::Drained, closed)
@@ -35,8 +35,8 @@ pub(crate) fn cordons<'a>(
     site: &'a Site,
     seen: &'a [HostFacts],
 ) -> impl Iterator<Item = (&'a str, bool)> + 'a {
-    seen.iter().filter_map(|facts| {
-        let (state, by_engine) = site.host_state(&facts.name)?;
+    seen.iter().enumerate().filter_map(|(near, facts)| {
+        let (state, by_engine) = site.host_state(&facts.name, near)?;
         let wanted = matches!(state, HostState::Draining | HostState::Drained) && !by_engine;
         (wanted != facts.cordoned).then_some((facts.name.as_str(), wanted))
     })

@@ -202,10 +202,13 @@ impl Site {
         self.created.hosts.iter().zip(state.cluster.hosts()).map(view).collect()
     }
 
-    /// The state of a host, and whether it is its engine that says so; none if there is no such host.
+    /// The state of a host, and whether it is its engine that says so; none if there is no such host. `near` is where
+    /// it stands if the engine tells of hosts in the site's order: all of them are asked for in every round.
     #[must_use]
-    pub fn host_state(&self, name: &str) -> Option<(HostState, bool)> {
-        let state = self.scheduler.state().cluster.host(self.host_index(name)?).state;
+    pub fn host_state(&self, name: &str, near: usize) -> Option<(HostState, bool)> {
+        let is_near = self.created.hosts.get(near).is_some_and(|host| host.name == name);
+        let index = if is_near { bursar_core::HostIx(near as u32) } else { self.host_index(name)? };
+        let state = self.scheduler.state().cluster.host(index).state;
         Some((state, self.host_reasons.get(name).is_some_and(|(_, by_engine)| *by_engine)))
     }
 

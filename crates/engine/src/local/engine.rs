@@ -17,7 +17,7 @@ use crate::observation::{HostFacts, Observation};
 use crate::order::StartOrder;
 use crate::signal::SignalScope;
 use rustix::fs::FlockOperation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -42,6 +42,8 @@ pub struct LocalEngine {
     dir: PathBuf,
     /// One, or several virtual ones; each with as many GPUs as `gpus` says.
     hosts: Vec<String>,
+    /// Those that are cordoned, as their files say; nobody else writes these.
+    cordons: BTreeSet<String>,
     gpus: Gpus,
     cgroups: Option<PathBuf>,
     options: LocalOptions,
@@ -83,7 +85,7 @@ impl LocalEngine {
         let attempts = find_attempts(&attempts_dir, &mut notes).map_err(cannot)?;
         let mut gpus = Gpus::find(&options, &mut notes);
         let hosts = hosts(&options, &mut gpus)?;
-        Ok(Self {
+        let mut engine = Self {
             gpus,
             cgroups: cgroup::holder(&options.cgroup, &mut notes),
             boot_id: clock::boot_id().map_err(cannot)?,
@@ -92,13 +94,20 @@ impl LocalEngine {
             ended_dir,
             changes,
             hosts,
+            cordons: BTreeSet::new(),
             options,
             attempts,
             shims: Vec::new(),
             notes,
             retention: Retention::default(),
             _lock: lock,
-        })
+        };
+        for name in &engine.hosts {
+            if engine.cordoned(name).try_exists().map_err(cannot)? {
+                engine.cordons.insert(name.clone());
+            }
+        }
+        Ok(engine)
     }
 
     /// What an operator should know about this engine on this machine: what it has to do without.
@@ -257,19 +266,15 @@ impl LocalEngine {
 impl Engine for LocalEngine {
     fn hosts(&mut self) -> Result<Vec<HostFacts>, Error> {
         let ill = !self.gpus.are_healthy();
-        let facts = |name: &String| {
-            let cordoned = self.cordoned(name).try_exists();
-            Ok(HostFacts {
-                name: name.clone(),
-                gpus: self.gpus.count,
-                model: self.gpus.model.clone(),
-                healthy: true,
-                closed: ill.then(|| "a GPU of it does not answer".to_owned()),
-                cordoned: cordoned
-                    .map_err(|error| Error::io("cannot see whether cordoned", error))?,
-            })
+        let facts = |name: &String| HostFacts {
+            name: name.clone(),
+            gpus: self.gpus.count,
+            model: self.gpus.model.clone(),
+            healthy: true,
+            closed: ill.then(|| "a GPU of it does not answer".to_owned()),
+            cordoned: self.cordons.contains(name),
         };
-        self.hosts.iter().map(facts).collect()
+        Ok(self.hosts.iter().map(facts).collect())
     }
 
     fn observe(&mut self) -> Result<Vec<Observation>, Error> {
@@ -344,8 +349,10 @@ impl Engine for LocalEngine {
 
     fn cordon(&mut self, host: &str) -> Result<(), Error> {
         self.check_host(host)?;
-        let made = File::create(self.cordoned(host)).map(drop);
-        made.map_err(|error| Error::io(format!("cannot cordon {host}"), error))
+        File::create(self.cordoned(host))
+            .map_err(|error| Error::io(format!("cannot cordon {host}"), error))?;
+        self.cordons.insert(host.to_owned());
+        Ok(())
     }
 
     fn uncordon(&mut self, host: &str) -> Result<(), Error> {
@@ -354,7 +361,10 @@ impl Engine for LocalEngine {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(Error::io(format!("cannot uncordon {host}"), error))
             }
-            _ => Ok(()),
+            _ => {
+                self.cordons.remove(host);
+                Ok(())
+            }
         }
     }
 
