@@ -52,6 +52,7 @@ fn edges_point_inwards_only() {
         ("store", &[]),
         ("engine", &[]),
         ("slurm", &["engine"]),
+        ("slurm-lab", &["slurm"]),
         ("site", &["core", "trace"]),
         ("server", &["engine", "site", "slurm", "store"]),
     ] {

@@ -1,11 +1,11 @@
 //! Daemons that die and clients that fail as a seed has it: no job is lost, none runs more often than it should, and
 //! charges are what Slurm accounts. `BURSAR_SLURM_SEEDS=100` for more seeds, `BURSAR_SLURM_SEED=7` for that one.
 
-use crate::lab::{Lab, skipped};
 use crate::world::{World, order};
 use bursar_engine::{Arrival, AttemptKey, AttemptState, Engine, Exited, Outcome, Signal};
 use bursar_slurm::SlurmOptions;
 use bursar_slurm::client::{Call, ClientError, Clients, SystemClients};
+use bursar_slurm_lab::{Lab, skipped};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::fs;

@@ -7,9 +7,9 @@
 //!   on a node that is lost is lost, and goes back into the queue if it can be resumed.
 //! - `logs_are_rotated_and_read_on`: Slurm writes one file for each job, where its user says. It is not ours to cut.
 
-use crate::lab::skipped;
 use crate::subject::Slurm;
 use bursar_engine::testkit::conformance;
+use bursar_slurm_lab::skipped;
 
 macro_rules! checks {
     ($($check:ident,)*) => {

@@ -1,10 +1,10 @@
 //! Everything is killed at bad moments, and clients fail before or after they had their effect.
 
-use crate::lab::{self, Lab, skipped};
 use crate::world::{SAVES, SHORT, World, key};
 use bursar_engine::{AttemptState, Engine, Outcome, Signal as Tell};
 use bursar_slurm::SlurmOptions;
 use bursar_slurm::client::{Call, ClientError, Clients, Program, SystemClients};
+use bursar_slurm_lab::{self as lab, Lab, skipped};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,8 +1,8 @@
 //! The gate: what users declare, what they are told, and what they cannot undo.
 
-use crate::lab::{Lab, skipped};
 use crate::world::{SHORT, World};
 use bursar_engine::ArrivalState;
+use bursar_slurm_lab::{Lab, skipped};
 use std::collections::BTreeMap;
 
 /// What a user reads when this is submitted.

@@ -1,9 +1,9 @@
 //! Jobs of users: started, signalled, put back, resumed, cancelled, and charged as Slurm accounts them.
 
-use crate::lab::{Lab, skipped};
 use crate::world::{SAVES, SHORT, World, key, order};
 use bursar_engine::{ArrivalState, AttemptState, Engine, Exited, Outcome, Signal};
 use bursar_slurm::{SlurmOptions, SubmitOptions};
+use bursar_slurm_lab::{Lab, skipped};
 use std::time::Duration;
 
 /// Its seconds are those that the accounts have for the run with this number.
@@ -363,5 +363,8 @@ fn work_of_ours_is_submitted_as_its_user_and_nobody_can_pass_for_it() {
     });
     assert_eq!(world.await_exit(&key(1)).outcome, Outcome::Exit { code: 0 });
     let log = world.engine().read_log(&key(1), 0, 100).expect("its log");
-    assert_eq!(String::from_utf8_lossy(&log.bytes), format!("{}\n", crate::lab::uid("alice")));
+    assert_eq!(
+        String::from_utf8_lossy(&log.bytes),
+        format!("{}\n", bursar_slurm_lab::uid("alice"))
+    );
 }

@@ -1,8 +1,8 @@
 //! Not checks but figures, printed: `cargo test -p bursar-slurm --test real -- --ignored --nocapture measure`.
 
-use crate::lab::{Lab, skipped};
 use crate::world::{World, key};
 use bursar_engine::Engine;
+use bursar_slurm_lab::{Lab, skipped};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};

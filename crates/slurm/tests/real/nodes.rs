@@ -1,8 +1,8 @@
 //! Hosts: what is drained, what is lost.
 
-use crate::lab::{GPUS, Lab, skipped};
 use crate::world::{SAVES, World, key};
 use bursar_engine::{Engine, HostFacts, Outcome};
+use bursar_slurm_lab::{GPUS, Lab, skipped};
 
 fn host(world: &mut World, name: &str) -> HostFacts {
     let hosts = world.engine().hosts().expect("hosts");

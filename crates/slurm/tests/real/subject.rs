@@ -1,10 +1,10 @@
 //! The engine as a subject of the conformance suite: what it starts without an arrival is submitted by itself.
 
-use crate::lab::Lab;
 use bursar_engine::testkit::conformance::{Subject, Work};
 use bursar_engine::{AttemptKey, Engine, HostGpus, StartOrder};
 use bursar_slurm::client::{Call, ClientError, Clients, Program, SystemClients};
 use bursar_slurm::{SlurmEngine, SlurmOptions, SlurmSignal, SubmitOptions};
+use bursar_slurm_lab::Lab;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;

@@ -1,12 +1,12 @@
 //! An engine on the cluster, and users who submit to it.
 
-use crate::lab::Lab;
 use bursar_engine::{
     Arrival, ArrivalState, AttemptKey, AttemptState, Engine, Exited, HostGpus, Observation,
     StartOrder,
 };
 use bursar_slurm::client::Clients;
 use bursar_slurm::{SlurmEngine, SlurmOptions};
+use bursar_slurm_lab::Lab;
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};

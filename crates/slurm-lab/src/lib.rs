@@ -1,4 +1,8 @@
-//! The cluster that the tests share, and who has which part of it.
+//! For tests: a real Slurm cluster on this machine, which all tests of a copy of this repository share, and who has
+//! which part of it. `scripts/slurm-lab.sh` brings it up and takes it away when nobody needs it any more.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::missing_panics_doc, reason = "a test that cannot have its cluster fails")]
 
 use bursar_slurm::client::SystemClients;
 use bursar_slurm::{Gate, GatePartition, JOB_SUBMIT_LUA};
@@ -16,16 +20,16 @@ const UIDS: [(&str, u32); 5] =
     [("alice", 20001), ("bob", 20002), ("carol", 20003), ("dave", 20004), ("svc", 20005)];
 
 /// Nodes, each of which is a partition `only1` … of its own, too.
-pub(crate) const NODES: usize = 4;
+pub const NODES: usize = 4;
 
 /// GPUs of each node.
-pub(crate) const GPUS: u32 = 8;
+pub const GPUS: u32 = 8;
 
 /// The horizon of the governed partitions, in seconds.
-pub(crate) const HORIZON_S: u64 = 7 * 86_400;
+pub const HORIZON_S: u64 = 7 * 86_400;
 
 /// Whether Slurm is not to be tested; says so.
-pub(crate) fn skipped() -> bool {
+pub fn skipped() -> bool {
     let skipped = std::env::var("BURSAR_NO_SLURM").is_ok_and(|value| value == "1");
     if skipped {
         println!("SKIPPED: BURSAR_NO_SLURM=1, so nothing was tried on a real Slurm");
@@ -34,7 +38,7 @@ pub(crate) fn skipped() -> bool {
 }
 
 /// The folder of the cluster: one for each copy of this repository.
-pub(crate) fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("BURSAR_SLURM_LAB") {
         return folder.into();
     }
@@ -56,7 +60,7 @@ fn script(args: &[&str]) -> Output {
 }
 
 /// Brings up whatever is not up.
-pub(crate) fn up() {
+pub fn up() {
     let pid = std::process::id().to_string();
     let output = script(&["up", "--for", &pid]);
     assert!(
@@ -97,12 +101,13 @@ fn cluster() {
     });
 }
 
-pub(crate) fn uid(user: &str) -> u32 {
+/// The number of a user of the cluster.
+pub fn uid(user: &str) -> u32 {
     UIDS.iter().find(|(name, _)| *name == user).expect("a user of the cluster").1
 }
 
 /// The environment in which Slurm's clients find this cluster and its users.
-pub(crate) fn environment() -> BTreeMap<String, String> {
+pub fn environment() -> BTreeMap<String, String> {
     let etc = folder().join("etc");
     let path = |name: &str| etc.join(name).to_str().expect("UTF-8").to_owned();
     let output = script(&["env"]);
@@ -119,7 +124,7 @@ pub(crate) fn environment() -> BTreeMap<String, String> {
 }
 
 /// By what a program is run as this user.
-pub(crate) fn through(user: &str) -> Vec<String> {
+pub fn through(user: &str) -> Vec<String> {
     let uid = uid(user);
     let words =
         ["setpriv", &format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups", "--"];
@@ -127,16 +132,18 @@ pub(crate) fn through(user: &str) -> Vec<String> {
 }
 
 /// Part of the cluster, for one test alone: a node and its partition, or all of them.
-pub(crate) struct Lab {
-    pub(crate) partitions: Vec<String>,
-    pub(crate) hosts: Vec<String>,
+pub struct Lab {
+    /// The partitions of these nodes.
+    pub partitions: Vec<String>,
+    /// Their names.
+    pub hosts: Vec<String>,
     env: BTreeMap<String, String>,
     _locks: Vec<File>,
 }
 
 impl Lab {
     /// Any node, with its partition.
-    pub(crate) fn one_node() -> Self {
+    pub fn one_node() -> Self {
         cluster();
         loop {
             for node in 1..=NODES {
@@ -154,7 +161,7 @@ impl Lab {
     }
 
     /// All nodes, and partition `main`, which has them.
-    pub(crate) fn all_nodes() -> Self {
+    pub fn all_nodes() -> Self {
         cluster();
         let locks: Vec<File> = (1..=NODES).map(lock_of).collect();
         for lock in &locks {
@@ -173,7 +180,7 @@ impl Lab {
     }
 
     /// The clients, as Bursar calls them.
-    pub(crate) fn clients(&self) -> SystemClients {
+    pub fn clients(&self) -> SystemClients {
         SystemClients {
             through: through("svc"),
             env: self.env.clone(),
@@ -182,7 +189,7 @@ impl Lab {
     }
 
     /// A program that a user runs.
-    pub(crate) fn as_user(&self, user: &str, program: &str, args: &[&str]) -> Output {
+    pub fn as_user(&self, user: &str, program: &str, args: &[&str]) -> Output {
         let words = through(user);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg(program).args(args).envs(&self.env).current_dir(self.jobs());
@@ -190,19 +197,19 @@ impl Lab {
     }
 
     /// The same; it must succeed. Gives what it wrote.
-    pub(crate) fn ok(&self, user: &str, program: &str, args: &[&str]) -> String {
+    pub fn ok(&self, user: &str, program: &str, args: &[&str]) -> String {
         let output = self.as_user(user, program, args);
         assert!(output.status.success(), "{user}: {program} {args:?}: {output:?}");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
     /// A folder that all nodes see and everybody may write to.
-    pub(crate) fn jobs(&self) -> PathBuf {
+    pub fn jobs(&self) -> PathBuf {
         folder().join("jobs")
     }
 
     /// Ends all jobs of these partitions, and waits until their nodes take new ones.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         let partition = self.partitions.join(",");
         for node in &self.hosts {
             let state = self.ok("svc", "sinfo", &["-h", "-N", "-n", node, "-O", "StateComplete:|"]);
