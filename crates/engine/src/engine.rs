@@ -27,7 +27,7 @@ pub trait Engine: Send {
     /// `Io` if they cannot be seen now. That says nothing about them: it is not an empty list.
     fn observe(&mut self) -> Result<Vec<Observation>, Error>;
 
-    /// All work in the engine's own queue, waiting or running without an order of ours; none where work comes by
+    /// All work in the engine's own queue, waiting or running without an order of ours, in the order in which it came; none where work comes by
     /// orders alone, which is what this does if an engine says nothing else.
     ///
     /// # Errors
@@ -100,12 +100,12 @@ pub trait Engine: Send {
         Ok(())
     }
 
-    /// Keeps others than this engine's orders from starting work on a host, where there are others.
+    /// Keeps others than this engine's orders from starting work on a host, where there are others. They are told why.
     ///
     /// # Errors
     ///
     /// `Unknown` if there is no such host; `Io` if the order could not be given.
-    fn cordon(&mut self, host: &str) -> Result<(), Error>;
+    fn cordon(&mut self, host: &str, why: &str) -> Result<(), Error>;
 
     /// Takes a cordon away.
     ///
@@ -166,8 +166,8 @@ impl<E: Engine + ?Sized> Engine for Box<E> {
         (**self).purge_some(age)
     }
 
-    fn cordon(&mut self, host: &str) -> Result<(), Error> {
-        (**self).cordon(host)
+    fn cordon(&mut self, host: &str, why: &str) -> Result<(), Error> {
+        (**self).cordon(host, why)
     }
 
     fn uncordon(&mut self, host: &str) -> Result<(), Error> {

@@ -98,6 +98,11 @@ pub enum Outcome {
         /// Why, for people.
         reason: String,
     },
+    /// Somebody ended the work in the engine's own queue, where people may; it is not to be tried again.
+    Cancelled {
+        /// What is known of that, for people.
+        reason: String,
+    },
     /// How the command ended is not known, only that it did.
     Lost {
         /// Why, for people.

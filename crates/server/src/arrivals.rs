@@ -57,7 +57,8 @@ pub(crate) fn comings(site: &Site, arrivals: &[Arrival], accounts: &AccountBudge
     let mut number = site.next_number();
     let mut known = BTreeSet::new();
     let mut in_order: Vec<&Arrival> = arrivals.iter().collect();
-    in_order.sort_by_key(|one| (one.submitted_at.unix_ms, &one.name));
+    // Of the same moment: as the engine has them.
+    in_order.sort_by_key(|one| one.submitted_at.unix_ms);
     for arrival in in_order {
         let body = match site.arrival(&arrival.name) {
             None => {

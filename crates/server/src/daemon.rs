@@ -254,9 +254,6 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         let seen = self.engine.observe()?;
         let hosts = self.look_at_hosts()?;
         let arrivals = self.engine.arrivals()?;
-        if let Some(arrivals) = &arrivals {
-            self.look_at_arrivals(arrivals)?;
-        }
         let has_queue = arrivals.is_some();
         let arrivals = arrivals.unwrap_or_default();
         let runs = arrivals::running(&self.site, &arrivals);
@@ -269,7 +266,11 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             let records = self.records(None, news.bodies);
             self.put(&records)?;
         }
-        // After what has ended by itself: a host that is down takes all with it that is said to be on it.
+        // After what has ended: what could not be started since it is gone counts as missing from now on.
+        if has_queue {
+            self.look_at_arrivals(&arrivals)?;
+        }
+        // After what has ended by itself, too: a host that is down takes all with it that is said to be on it.
         let bodies = hosts::news(&self.site, &hosts);
         if !bodies.is_empty() {
             let records = self.records(None, bodies);
@@ -415,10 +416,13 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             }
         };
         // Before any start: others must not take what a drain has freed.
-        for (host, close) in hosts::cordons(&self.site, hosts) {
+        for (host, why) in hosts::cordons(&self.site, hosts) {
             // What was seen is so no more.
             self.hosts = None;
-            closed(if close { self.engine.cordon(host) } else { self.engine.uncordon(host) });
+            closed(match why {
+                Some(why) => self.engine.cordon(host, why),
+                None => self.engine.uncordon(host),
+            });
         }
         for order in &orders.start {
             self.starts.note(&order.key, self.engine.start(order), now);

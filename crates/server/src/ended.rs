@@ -119,10 +119,14 @@ pub(crate) fn stopped(
         Seen::Exit { code } => (Some(*code), None),
         Seen::Signal { number } => (None, Some(format!("{ENDED_BY_SIGNAL}{number}"))),
         Seen::StartFailed { reason } => (None, Some(format!("could not be started: {reason}"))),
-        Seen::NotStarted { reason } | Seen::Lost { reason } => (None, Some(reason.clone())),
+        Seen::NotStarted { reason } | Seen::Cancelled { reason } | Seen::Lost { reason } => {
+            (None, Some(reason.clone()))
+        }
     };
     let (outcome, detail) = match (&exited.outcome, wanted) {
-        (_, Wanted::Stop { reason: "cancelled" }) => (Outcome::Cancelled, detail),
+        (_, Wanted::Stop { reason: "cancelled" }) | (Seen::Cancelled { .. }, _) => {
+            (Outcome::Cancelled, detail)
+        }
         (Seen::Lost { .. } | Seen::NotStarted { .. }, _) => {
             (lost_or_failed(work, attempt, span, has_queue), detail)
         }

@@ -30,15 +30,16 @@ pub(crate) fn news(site: &Site, seen: &[HostFacts]) -> Vec<Body> {
     news.collect()
 }
 
-/// The hosts that are to be closed to others, or opened to them, as the site has them.
+/// The hosts that are to be closed to others, with the reason, or opened to them, as the site has them.
 pub(crate) fn cordons<'a>(
     site: &'a Site,
     seen: &'a [HostFacts],
-) -> impl Iterator<Item = (&'a str, bool)> + 'a {
+) -> impl Iterator<Item = (&'a str, Option<&'a str>)> + 'a {
     seen.iter().enumerate().filter_map(|(near, facts)| {
         let (state, by_engine) = site.host_state(&facts.name, near)?;
         let wanted = matches!(state, HostState::Draining | HostState::Drained) && !by_engine;
-        (wanted != facts.cordoned).then_some((facts.name.as_str(), wanted))
+        let why = wanted.then(|| site.host_reason(&facts.name).unwrap_or("drained"));
+        (wanted != facts.cordoned).then_some((facts.name.as_str(), why))
     })
 }
 
@@ -133,11 +134,11 @@ mod tests {
         site.apply(&record).expect("it folds");
         assert_eq!(take(&mut site, std::slice::from_ref(&open)), [] as [&str; 0]);
         let open = [open];
-        assert_eq!(cordons(&site, &open).collect::<Vec<_>>(), [("n1", true)]);
+        assert_eq!(cordons(&site, &open).collect::<Vec<_>>(), [("n1", Some("new fans"))]);
         let body = site.undrain("boss", "n1").expect("an owner may");
         let record = Record { seq: site.seq() + 1, at_ms: 0, actor: Some("boss".into()), body };
         site.apply(&record).expect("it folds");
         let closed = [facts("n1", true, true, None)];
-        assert_eq!(cordons(&site, &closed).collect::<Vec<_>>(), [("n1", false)]);
+        assert_eq!(cordons(&site, &closed).collect::<Vec<_>>(), [("n1", None)]);
     }
 }

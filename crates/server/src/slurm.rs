@@ -35,9 +35,9 @@ impl SlurmWanted {
             .map_err(|error| error.to_string())
     }
 
-    /// What the gate is to know of this site.
+    /// What the gate is to know of this site, and of the user as whom Slurm is called.
     #[must_use]
-    pub fn gate_of(&self, site: &Site) -> Gate {
+    pub fn gate_of(&self, site: &Site, uid: u32) -> Gate {
         let settings = &site.created.settings;
         let partition = |name: &String| GatePartition {
             name: name.clone(),
@@ -49,7 +49,7 @@ impl SlurmWanted {
             |path: &&str| site.budgets.get(path).is_some_and(|budget| budget.children.is_empty());
         let budgets = site.budgets.paths().filter(is_leaf).map(str::to_owned).collect();
         Gate {
-            uids: vec![rustix::process::getuid().as_raw()],
+            uids: vec![uid],
             partitions: self.options.partitions.iter().map(partition).collect(),
             budgets: Some(budgets),
             // Which accounts have budgets is more than a list: a refusal comes from the site.
@@ -62,6 +62,8 @@ impl SlurmWanted {
 pub(crate) struct GateKeeper {
     wanted: SlurmWanted,
     folder: PathBuf,
+    /// The user as whom Slurm is called.
+    uid: u32,
     /// The table that was written last.
     written: Option<Gate>,
     /// For which versions of budgets and settings it was looked at last.
@@ -70,9 +72,13 @@ pub(crate) struct GateKeeper {
 
 impl GateKeeper {
     /// For this site, if its table is ours to write.
-    pub(crate) fn new(wanted: &SlurmWanted) -> Option<Self> {
-        let folder = wanted.gate.clone()?;
-        Some(Self { wanted: wanted.clone(), folder, written: None, looked: None })
+    ///
+    /// # Errors
+    /// If it is not known as whom Slurm is called.
+    pub(crate) fn new(wanted: &SlurmWanted) -> Result<Option<Self>, String> {
+        let Some(folder) = wanted.gate.clone() else { return Ok(None) };
+        let uid = wanted.clients.uid().map_err(|error| format!("slurm.run_by: {error}"))?;
+        Ok(Some(Self { wanted: wanted.clone(), folder, uid, written: None, looked: None }))
     }
 
     /// Writes the table if it is not as the site is.
@@ -84,7 +90,7 @@ impl GateKeeper {
         if self.looked == Some(look) {
             return Ok(());
         }
-        let gate = self.wanted.gate_of(site);
+        let gate = self.wanted.gate_of(site, self.uid);
         if self.written.as_ref() != Some(&gate) {
             gate.write(&self.folder)
                 .map_err(|error| format!("{}: {error}", self.folder.display()))?;

@@ -241,6 +241,11 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
         let listener = is_short.then(listen).transpose();
         listener.map_err(|error| format!("{}: {error}", socket.display()))?
     };
+    let mut gate = options.slurm.as_ref().map(GateKeeper::new).transpose()?.flatten();
+    if let Some(gate) = &mut gate {
+        // Who is told that it is up may submit at once.
+        gate.look(daemon.site()).map_err(|error| format!("slurm.gate: {error}"))?;
+    }
     // The last that may fail: a token that was made and never told would lock its owner out.
     let first = crate::first::token(&mut daemon, &options.data, options.keep_secret.as_ref())?;
     let (first_secret, told) = first.map_or((None, None), |(secret, told)| (Some(secret), told));
@@ -257,7 +262,6 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
     let limiter = Limiter::by_process_clock(&options.limits);
     // Who follows from the first moment on misses nothing of it.
     watch.hub.look(&daemon);
-    let gate = options.slurm.as_ref().and_then(GateKeeper::new);
     let look_again = if options.slurm.is_some() { slurm::LOOK_AGAIN } else { LOOK_AGAIN };
     let watching = Watching { watch: watch.clone(), gate };
     let driver = Driver::start(daemon, watching, look_again).map_err(text)?;

@@ -140,7 +140,7 @@ impl Engine for World {
         Ok(())
     }
 
-    fn cordon(&mut self, _: &str) -> Result<(), Error> {
+    fn cordon(&mut self, _: &str, _: &str) -> Result<(), Error> {
         Ok(())
     }
 

@@ -212,6 +212,11 @@ impl Site {
         Some((state, self.host_reasons.get(name).is_some_and(|(_, by_engine)| *by_engine)))
     }
 
+    /// Why a host is drained or down.
+    pub fn host_reason(&self, name: &str) -> Option<&str> {
+        self.host_reasons.get(name).map(|(why, _)| why.as_str())
+    }
+
     /// What the engine should be doing: every attempt that is not known to have ended.
     pub fn wanted(&self) -> impl Iterator<Item = (&Work, &Attempt, Wanted)> {
         self.places.iter().filter_map(|(&place, number)| {

@@ -179,6 +179,11 @@ impl Lab {
         lab
     }
 
+    /// What a process needs in its environment to find the cluster and its users.
+    pub fn environment(&self) -> &BTreeMap<String, String> {
+        &self.env
+    }
+
     /// The clients, as Bursar calls them.
     pub fn clients(&self) -> SystemClients {
         SystemClients {

@@ -214,13 +214,42 @@ impl Clients for SystemClients {
 }
 
 impl SystemClients {
+    /// The number of the user as whom Slurm is called.
+    ///
+    /// # Errors
+    ///
+    /// One line that says why it is not known.
+    pub fn uid(&self) -> Result<u32, String> {
+        if self.through.is_empty() {
+            return Ok(rustix::process::geteuid().as_raw());
+        }
+        let shown = self.through.join(" ");
+        let output = self.command(&self.through, "id").arg("-u").stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("{shown} cannot be run: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.trim().parse().map_err(|_| {
+            let said = one_line(&String::from_utf8_lossy(&output.stderr));
+            format!("{shown} id -u gives no number of a user: {said}")
+        })
+    }
+
     fn spawn(&self, call: &Call) -> std::io::Result<Child> {
         let through = call.through.as_ref().unwrap_or(&self.through);
-        let mut words = through.iter().map(String::as_str).chain([call.program.name()]);
+        let mut command = self.command(through, call.program.name());
+        command
+            .args(&call.args)
+            .stdin(if call.input.is_empty() { Stdio::null() } else { Stdio::piped() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        command.spawn()
+    }
+
+    fn command(&self, through: &[String], program: &str) -> Command {
+        let mut words = through.iter().map(String::as_str).chain([program]);
         let mut command = Command::new(words.next().unwrap_or_default());
         command
             .args(words)
-            .args(&call.args)
             // Users set these for themselves; they would change what is answered.
             .env_remove("SQUEUE_FORMAT")
             .env_remove("SQUEUE_FORMAT2")
@@ -233,12 +262,8 @@ impl SystemClients {
             .env_remove("SLURM_CLUSTERS")
             .env("SLURM_TIME_FORMAT", "%s")
             .env("LC_ALL", "C.UTF-8")
-            .envs(&self.env)
-            .stdin(if call.input.is_empty() { Stdio::null() } else { Stdio::piped() })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        command.spawn()
+            .envs(&self.env);
+        command
     }
 }
 

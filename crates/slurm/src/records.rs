@@ -74,6 +74,7 @@ pub(crate) enum How {
     Signal(i32),
     StartFailed(String),
     NotStarted(String),
+    Cancelled(String),
     Lost(String),
 }
 
@@ -92,6 +93,7 @@ impl From<Outcome> for How {
             Outcome::Signal { number } => Self::Signal(number),
             Outcome::StartFailed { reason } => Self::StartFailed(reason),
             Outcome::NotStarted { reason } => Self::NotStarted(reason),
+            Outcome::Cancelled { reason } => Self::Cancelled(reason),
             Outcome::Lost { reason } => Self::Lost(reason),
         }
     }
@@ -104,6 +106,7 @@ impl End {
             How::Signal(number) => Outcome::Signal { number },
             How::StartFailed(reason) => Outcome::StartFailed { reason },
             How::NotStarted(reason) => Outcome::NotStarted { reason },
+            How::Cancelled(reason) => Outcome::Cancelled { reason },
             How::Lost(reason) => Outcome::Lost { reason },
         };
         Exited {

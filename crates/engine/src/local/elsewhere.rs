@@ -121,7 +121,7 @@ impl Engine for LocalEngine {
         match *self {}
     }
 
-    fn cordon(&mut self, _host: &str) -> Result<(), Error> {
+    fn cordon(&mut self, _host: &str, _: &str) -> Result<(), Error> {
         match *self {}
     }
 

@@ -347,7 +347,7 @@ impl Engine for LocalEngine {
         done.map_err(|error| Error::io("cannot remove old logs", error))
     }
 
-    fn cordon(&mut self, host: &str) -> Result<(), Error> {
+    fn cordon(&mut self, host: &str, _: &str) -> Result<(), Error> {
         self.check_host(host)?;
         File::create(self.cordoned(host))
             .map_err(|error| Error::io(format!("cannot cordon {host}"), error))?;

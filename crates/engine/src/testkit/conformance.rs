@@ -478,15 +478,18 @@ pub fn hosts_can_be_cordoned(subject: &mut impl Subject) {
     for cordoned in [true, false] {
         for _ in 0..2 {
             let engine = subject.engine();
-            let ordered =
-                if cordoned { engine.cordon(&host.name) } else { engine.uncordon(&host.name) };
+            let ordered = if cordoned {
+                engine.cordon(&host.name, "a test")
+            } else {
+                engine.uncordon(&host.name)
+            };
             ordered.expect("an order for a host");
             assert_eq!(subject.engine().hosts().expect("hosts")[0].cordoned, cordoned);
             subject.down();
             subject.up();
         }
     }
-    let unknown = subject.engine().cordon("elsewhere").expect_err("no such host");
+    let unknown = subject.engine().cordon("elsewhere", "a test").expect_err("no such host");
     assert_eq!(unknown.kind(), ErrorKind::Unknown);
 }
 

@@ -140,7 +140,7 @@ impl Engine for FakeEngine {
         self.give(&Order::Forget(key.clone()))
     }
 
-    fn cordon(&mut self, host: &str) -> Result<(), Error> {
+    fn cordon(&mut self, host: &str, _: &str) -> Result<(), Error> {
         self.check_host(host)?;
         self.give(&Order::Cordon(host.to_owned(), true))
     }

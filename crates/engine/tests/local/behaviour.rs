@@ -41,14 +41,17 @@ fn virtual_gpus_are_spread_over_virtual_hosts() {
         vec![("virtual-1".to_owned(), 2, first), ("virtual-2".to_owned(), 2, second)]
     };
     assert_eq!(hosts(&mut local), told(false, false));
-    local.engine().cordon("virtual-2").expect("cordoned");
+    local.engine().cordon("virtual-2", "a test").expect("cordoned");
     assert_eq!(hosts(&mut local), told(false, true));
     local.down();
     local.up();
     assert_eq!(hosts(&mut local), told(false, true));
     local.engine().uncordon("virtual-2").expect("uncordoned");
     assert_eq!(hosts(&mut local), told(false, false));
-    assert_eq!(local.engine().cordon("here").expect_err("it is none").kind(), ErrorKind::Unknown);
+    assert_eq!(
+        local.engine().cordon("here", "a test").expect_err("it is none").kind(),
+        ErrorKind::Unknown
+    );
 
     let mut order = local.script(&key(), "echo gpus $CUDA_VISIBLE_DEVICES", "");
     order.placement[0].host = "virtual-2".to_owned();

@@ -111,7 +111,7 @@ impl Engine for Processes {
         Ok(())
     }
 
-    fn cordon(&mut self, _: &str) -> Result<(), Error> {
+    fn cordon(&mut self, _: &str, _: &str) -> Result<(), Error> {
         Ok(())
     }
 

@@ -511,7 +511,7 @@ impl Engine for World {
         Ok(())
     }
 
-    fn cordon(&mut self, host: &str) -> Result<(), Error> {
+    fn cordon(&mut self, host: &str, _: &str) -> Result<(), Error> {
         self.set_cordon(host, true)
     }
 

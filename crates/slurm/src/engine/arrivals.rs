@@ -46,8 +46,13 @@ impl SlurmEngine {
                     placement: self.placement(job),
                 },
             };
-            arrivals.push(arrival(job, note, name, state));
+            arrivals.push((number_of(job), arrival(job, note, name, state)));
         }
+        // Slurm's moments are whole seconds; within one, ids tell who came first.
+        arrivals.sort_by_key(|(number, arrival)| (arrival.submitted_at.unix_ms, *number));
+        let arrivals: Vec<Arrival> = arrivals.into_iter().map(|(_, arrival)| arrival).collect();
+        self.waiting_ids =
+            arrivals.iter().map(|one| (one.name.clone(), one.shown.clone())).collect();
         Ok(arrivals)
     }
 
@@ -93,6 +98,11 @@ impl SlurmEngine {
         let parts = (0..hosts).map(|at| each + u32::from(at < rest));
         job.nodes.iter().cloned().zip(parts).collect()
     }
+}
+
+/// The numbers in a job's id: of the job or its array, and of the task.
+fn number_of(job: &Job) -> (u64, u32) {
+    job.task.unwrap_or_else(|| (job.id.parse().unwrap_or(u64::MAX), 0))
 }
 
 /// Why Slurm would not start a job that is released, where that can be known.

@@ -16,6 +16,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long the accounts are not asked again when they did not answer: nobody shall wait for them each second.
 const ACCOUNTS_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
+/// What is said of a job that was not cancelled by us.
+pub(super) const CANCELLED: &str = "it was cancelled in Slurm";
+
 impl SlurmEngine {
     pub(super) fn find_ends(&mut self, unseen: &Unseen, jobs: &[Job]) -> Result<(), Error> {
         if unseen.gone.is_empty() && unseen.put_back.is_empty() {
@@ -62,7 +65,9 @@ impl SlurmEngine {
         let ended_s = job.ended.unwrap_or_else(|| crate::now_ms() / 1000);
         let ran = !job.nodes.is_empty() && job.started.is_some();
         let (code, signal) = of_wait_status(job.wait_status);
-        let how = if ran {
+        let how = if ending == Ending::Cancelled && !record.stop {
+            How::Cancelled(CANCELLED.to_owned())
+        } else if ran {
             ending.outcome(code, signal).into()
         } else {
             How::NotStarted(format!("it was ended in Slurm before it ran ({})", job.reason))
@@ -194,6 +199,7 @@ fn end_of_row(record: &Record, run: &Run, ending: Ending) -> End {
     let now = crate::now_ms() / 1000;
     let ran = run.started.filter(|_| !run.nodes.is_empty());
     let how = match ran {
+        _ if ending == Ending::Cancelled && !record.stop => How::Cancelled(CANCELLED.to_owned()),
         Some(_) => ending.outcome(run.code, run.signal).into(),
         None => How::NotStarted("it was ended in Slurm before it ran".to_owned()),
     };

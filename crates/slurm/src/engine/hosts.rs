@@ -56,7 +56,7 @@ impl SlurmEngine {
         })
     }
 
-    pub(super) fn cordon_host(&mut self, host: &str) -> Result<(), Error> {
+    pub(super) fn cordon_host(&mut self, host: &str, why: &str) -> Result<(), Error> {
         let node = self.node(host)?;
         let mut cordons = self.records.cordons()?;
         if !cordons.iter().any(|one| one == host) {
@@ -65,8 +65,8 @@ impl SlurmEngine {
         }
         // What an administrator drained stays as he left it.
         if !node.drains() {
-            let node = format!("NodeName={host}");
-            self.scontrol(["update", &node, "State=DRAIN", &format!("Reason={OURS} cordoned")])?;
+            let (node, why) = (format!("NodeName={host}"), crate::client::one_line(why));
+            self.scontrol(["update", &node, "State=DRAIN", &format!("Reason={OURS} {why}")])?;
         }
         Ok(())
     }

@@ -50,6 +50,8 @@ pub struct SlurmEngine {
     reasons: BTreeMap<AttemptKey, String>,
     /// Since when an attempt is seen to run.
     seen_running: BTreeMap<AttemptKey, Instant>,
+    /// The ids of the arrivals that were told last, by their names.
+    waiting_ids: BTreeMap<String, String>,
     /// Attempts that are known to have been put on hold again while they ran.
     guarded: BTreeMap<AttemptKey, Instant>,
 }
@@ -81,6 +83,7 @@ impl SlurmEngine {
             stopped_at: BTreeMap::new(),
             reasons: BTreeMap::new(),
             seen_running: BTreeMap::new(),
+            waiting_ids: BTreeMap::new(),
             guarded: BTreeMap::new(),
         };
         for key in engine.records.keys() {
@@ -172,8 +175,8 @@ impl Engine for SlurmEngine {
         self.forget_attempt(key)
     }
 
-    fn cordon(&mut self, host: &str) -> Result<(), Error> {
-        self.cordon_host(host)
+    fn cordon(&mut self, host: &str, why: &str) -> Result<(), Error> {
+        self.cordon_host(host, why)
     }
 
     fn uncordon(&mut self, host: &str) -> Result<(), Error> {

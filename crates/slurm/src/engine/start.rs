@@ -4,8 +4,10 @@
 //! release. Killed between any two of these, whoever comes next knows from the record whether Slurm may have been told.
 
 use super::SlurmEngine;
+use super::finish::CANCELLED;
+use crate::outcome::Ending;
 use crate::read::{Job, JobState};
-use crate::records::{Record, Stage};
+use crate::records::{End, How, Record, Stage};
 use bursar_engine::{AttemptKey, Error, ErrorKind, StartOrder};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -73,7 +75,10 @@ impl SlurmEngine {
             Ok(job) => job,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let Some(job) = job else { return Ok(Err("Slurm has no such job any more".to_owned())) };
+        let Some(job) = job else {
+            let known = self.waiting_ids.get(&record.name).cloned();
+            return self.not_claimed(key, &record, known, "Slurm does not show its job");
+        };
         if matches!(job.state, JobState::Running) && record.adopts {
             return self.claim_running(order, &job);
         }
@@ -84,10 +89,10 @@ impl SlurmEngine {
         if !job.held
             && let Err(error) = self.scontrol(["hold", &job.id])
         {
-            return Ok(Err(error.said()));
+            return self.not_claimed(key, &record, Some(job.id), &error.said());
         }
         if let Err(error) = self.scontrol(self.claim(order, &job)) {
-            return Ok(Err(error.said()));
+            return self.not_claimed(key, &record, Some(job.id), &error.said());
         }
         self.records.change(key, |record| {
             record.tag = job.arrival_name();
@@ -101,6 +106,25 @@ impl SlurmEngine {
         if let Err(error) = self.scontrol(["release", &job.id]) {
             self.reasons.insert(key.clone(), error.said());
         }
+        Ok(Ok(()))
+    }
+
+    /// Its job cannot be had: perhaps it was cancelled since the order was decided. Then it is not tried again.
+    fn not_claimed(
+        &mut self,
+        key: &AttemptKey,
+        record: &Record,
+        id: Option<String>,
+        why: &str,
+    ) -> Result<Result<(), String>, Error> {
+        let jobs = id.and_then(|id| self.remembered(&[id].into()).ok()).unwrap_or_default();
+        let ended = jobs.iter().find(|job| is_named(job, record)).map(|job| &job.state);
+        if ended != Some(&JobState::Ended(Ending::Cancelled)) {
+            return Ok(Err(why.to_owned()));
+        }
+        let how = How::Cancelled(CANCELLED.to_owned());
+        let ended_s = crate::now_ms() / 1000;
+        self.end(key, End { started_s: None, ended_s, how, told: false })?;
         Ok(Ok(()))
     }
 

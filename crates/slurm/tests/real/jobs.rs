@@ -164,8 +164,9 @@ fn cancelled_work_is_not_started_and_not_put_back() {
     world.lab.ok("alice", "scancel", &[&job]);
     // The order comes too late.
     world.start(&key(1), &arrival, &[(&host, 1)]);
+    let cancelled = Outcome::Cancelled { reason: "it was cancelled in Slurm".to_owned() };
     let exited = world.await_exit(&key(1));
-    assert!(matches!(exited.outcome, Outcome::NotStarted { .. }), "{exited:?}");
+    assert_eq!((exited.outcome, exited.started_at), (cancelled.clone(), None));
 
     let job = world.sbatch("alice", &["--gpus=1", "--comment=resumable"], SAVES);
     let arrival = world.await_waiting(&job);
@@ -173,7 +174,7 @@ fn cancelled_work_is_not_started_and_not_put_back() {
     world.await_running(&key(2));
     world.lab.ok("alice", "scancel", &[&job]);
     let exited = world.await_exit(&key(2));
-    assert_eq!(exited.outcome, Outcome::Signal { number: 15 });
+    assert_eq!(exited.outcome, cancelled);
     assert!(!exited.was_told_to_leave);
     assert_charged(&mut world, &job, 0, &exited);
     assert_eq!(world.arrival(&job), None);

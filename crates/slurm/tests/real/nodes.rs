@@ -27,13 +27,13 @@ fn hosts_are_seen_as_they_are() {
     );
     let drained = host(&mut world, "n2");
     assert!(drained.healthy && drained.closed.is_some() && !drained.cordoned);
-    world.engine().cordon("n2").expect("cordon");
+    world.engine().cordon("n2", "a test").expect("cordon");
     assert!(host(&mut world, "n2").cordoned);
     world.engine().uncordon("n2").expect("uncordon");
     let drained = host(&mut world, "n2");
     assert!(drained.healthy && drained.closed.is_some() && !drained.cordoned);
     // Ours is no fault of the host's.
-    world.engine().cordon("n3").expect("cordon");
+    world.engine().cordon("n3", "a test").expect("cordon");
     let cordoned = host(&mut world, "n3");
     assert!(cordoned.healthy && cordoned.cordoned);
     world.engine().uncordon("n3").expect("uncordon");

@@ -1,0 +1,11 @@
+//! The daemon governs a real Slurm: what people see who use `sbatch`, and what `bursar` says of it. The cluster is the
+//! one that `bursar-slurm-lab` brings up: four nodes of eight fake GPUs. `BURSAR_NO_SLURM=1` skips these tests.
+
+#![cfg(target_os = "linux")]
+
+mod governed;
+mod order;
+#[path = "../support/mod.rs"]
+mod support;
+
+pub(crate) use support::*;
