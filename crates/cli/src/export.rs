@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::live::words;
 use crate::output::{Output, finish_all};
 use crate::shown::{note, say, say_raw};
-use bursar_server::export::{History, Written};
+use bursar_server::export::{History, Open, Written};
 use bursar_store::Reader;
 use serde_json::json;
 use std::io::Write as _;
@@ -40,12 +40,13 @@ fn ask(server: &Server, scenario: bool) -> Result<Written, Failure> {
     let form = if scenario { "scenario" } else { "csv" };
     let answer = Client::new(server)?.get("/v1/export/trace", &[("form", form.to_owned())])?;
     let notes = answer["notes"].as_array().into_iter().flatten().map(words).collect();
-    Ok(Written { text: words(&answer["text"]), notes })
+    let until_ms = answer["until_ms"].as_u64().unwrap_or_default();
+    Ok(Written { text: words(&answer["text"]), notes, until_ms })
 }
 
 fn read(data: &Path, scenario: bool) -> Result<Written, Failure> {
     let reader = Reader::beside(data).map_err(crate::keep::failed)?;
     let history = History::read(&reader)
         .map_err(|error| Failure::input(format!("{}: {error}", data.display())))?;
-    Ok(if scenario { history.scenario() } else { history.csv() })
+    Ok(if scenario { history.scenario(Open::AsSeen) } else { history.csv() })
 }

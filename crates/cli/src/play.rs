@@ -36,7 +36,7 @@ pub(crate) fn play<'a>(
     let stop = options.stop.or(Some(interrupt::flag()));
     let options = RunOptions { stop, ..options };
     run(scenario, policy, options, sink).map_err(|error| match error {
-        RunError::Policy(_) => Failure::input(error),
+        RunError::Policy(_) | RunError::NothingRecorded => Failure::input(error),
         RunError::Stopped => Failure::Interrupted,
         RunError::Refused { .. } | RunError::Restless { .. } => {
             Failure::Fault(format!("a fault of Bursar's, please report it: {error}"))

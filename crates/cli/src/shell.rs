@@ -16,13 +16,14 @@ fn about(policy: &str) -> &'static str {
         "levels" => "a cap of protected GPUs per team; all work above it may be preempted",
         "fair-tree" => "Slurm's Fair Tree on decayed usage, with backfilling (--half-life)",
         "yarn-fair" => "Hadoop YARN's Fair Scheduler with preemption (--yarn-...)",
+        "recorded" => "nothing is decided: plays what really ran, where a scenario says so (ran)",
         _ => "",
     }
 }
 
 /// Lists the policies, the default first.
 pub(crate) fn policies(args: &PoliciesArgs) -> Result<(), Failure> {
-    let names = bursar_core::compare::NAMES;
+    let names: Vec<&str> = bursar_sim::policy_names().collect();
     if args.json {
         let list: Vec<BTreeMap<&str, &str>> = names
             .iter()
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_policy_is_told_about() {
-        for name in bursar_core::compare::NAMES {
+        for name in bursar_sim::policy_names() {
             assert!(!about(name).is_empty(), "{name}");
         }
     }

@@ -31,6 +31,15 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
+    /// The place of the host of that name, or why there is none.
+    pub(crate) fn host(&self, name: &str) -> Result<usize, String> {
+        self.by_name.get(name).copied().ok_or_else(|| {
+            let near = nearest(name, self.hosts.iter().map(|host| &*host.name));
+            let near = quote(near.unwrap_or_default());
+            format!("there is no host {}; the nearest is {near}", quote(name))
+        })
+    }
+
     /// All GPUs.
     pub(crate) fn gpus_total(&self) -> u64 {
         self.gpus_total
@@ -139,13 +148,8 @@ fn read_event(node: &Node, cluster: &Cluster) -> Result<HostEvent, Fault> {
     let block = Fields::of(node, &["at", "host", "event"])?;
     let at_ms = block.must("at", duration)?;
     let host = block.must("host", |node| {
-        let name = fields::text(node)?;
-        cluster.by_name.get(name).copied().ok_or_else(|| {
-            let near = nearest(name, cluster.hosts.iter().map(|host| &*host.name));
-            let near = quote(near.unwrap_or_default());
-            let message = format!("there is no host {}; the nearest is {near}", quote(name));
-            Fault::new(ErrorKind::UnknownName, node.line, message)
-        })
+        let found = cluster.host(fields::text(node)?);
+        found.map_err(|message| Fault::new(ErrorKind::UnknownName, node.line, message))
     })?;
     let kind = block.must("event", |node| {
         let words = [

@@ -37,8 +37,8 @@ use traces::Source;
 pub use bursar_trace::one_line;
 pub use error::{ErrorKind, ScenarioError};
 pub use model::{
-    BudgetChange, BudgetSpec, Ends, HostEvent, HostEventKind, HostSpec, Kind, ModelSpec, Scenario,
-    Settings, WorkloadSpec,
+    BudgetChange, BudgetSpec, Ends, HostEvent, HostEventKind, HostSpec, Kind, ModelSpec, Ran,
+    Scenario, Settings, WorkloadSpec,
 };
 
 /// The largest scenario text. Half a million workloads fit; more belong in a trace file.

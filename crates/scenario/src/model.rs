@@ -120,6 +120,20 @@ pub struct WorkloadSpec {
     pub startup_ms: Option<u64>,
     /// How it ended in the trace that it comes from.
     pub ends: Ends,
+    /// What its attempts really were, where that is known: the policy `recorded` plays them. In order; each begins when
+    /// the one before has ended, or later.
+    pub ran: Box<[Ran]>,
+}
+
+/// An attempt as it really was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// When it started; not before its workload was submitted.
+    pub start_ms: u64,
+    /// When it ended; none if it had not ended when this was written down.
+    pub end_ms: Option<u64>,
+    /// GPUs on each host, by its place in [`Scenario::hosts`].
+    pub on: Box<[(u32, u32)]>,
 }
 
 /// What sort of work it is.

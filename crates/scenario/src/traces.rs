@@ -318,6 +318,7 @@ fn workload<'a>(
         save_time_ms: 0,
         grace_ms: None,
         startup_ms: job.startup_ms,
+        ran: Box::default(),
         ends: match job.status {
             JobStatus::Completed => Ends::Completed,
             JobStatus::Failed => Ends::Failed,

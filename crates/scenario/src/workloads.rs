@@ -8,14 +8,14 @@ use crate::error::{ErrorKind, Fault, quote};
 use crate::fields::{self, Fields, duration, duration_positive, flag, text, whole_u32, word};
 use crate::generate;
 use crate::intake::{IdOrder, Intake, World, show_ms};
-use crate::model::{Ends, Kind, WorkloadSpec};
+use crate::model::{Ends, Kind, Ran, WorkloadSpec};
 use crate::traces::{Source, load, take};
 use crate::yaml::{Node, Value};
 
 /// No gang is larger than the largest cluster that is read.
 const GPUS_MAX: u32 = 102_400_000;
 
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "id",
     "submit",
     "budget",
@@ -36,6 +36,7 @@ const KEYS: [&str; 20] = [
     "grace",
     "startup",
     "status",
+    "ran",
 ];
 
 /// Reads the trace files that `workloads:` names, in order.
@@ -159,10 +160,48 @@ fn read_item(node: &Node, world: &World<'_>, intake: &mut Intake) -> Result<(), 
         grace_ms,
         startup_ms: block.opt("startup", duration)?,
         ends: block.opt("status", ends)?.unwrap_or(Ends::Completed),
+        ran: block.opt("ran", |node| ran(node, world, submit_ms, gpus))?.unwrap_or_default(),
     };
     world.check_start(&workload).map_err(|(key, message)| value(key, message))?;
     intake.push(workload, IdOrder::Bytes, block.line);
     Ok(())
+}
+
+/// `ran: [{start: 10, end: 70, on: {n1: 8}}]`: what its attempts really were.
+fn ran(node: &Node, world: &World<'_>, submit_ms: u64, gpus: u32) -> Result<Box<[Ran]>, Fault> {
+    let mut ran: Vec<Ran> = Vec::new();
+    for item in fields::list(node)? {
+        let block = Fields::of(item, &["start", "end", "on"])?;
+        let earliest = match ran.last() {
+            None => submit_ms,
+            Some(Ran { end_ms: Some(end_ms), .. }) => *end_ms,
+            Some(_) => return Err(Fault::value(item.line, "the attempt before it has no end")),
+        };
+        let start_ms = block.must("start", duration)?;
+        let end_ms = block.opt("end", duration)?;
+        if start_ms < earliest || end_ms.is_some_and(|end_ms| end_ms <= start_ms) {
+            let message = "an attempt starts after its submission and after the end of the one before, and ends later";
+            return Err(Fault::value(item.line, message));
+        }
+        let on = block.must("on", |node| {
+            let mut on = Vec::new();
+            for (host, count) in fields::named(node, "host")? {
+                let line = host.line;
+                let host = world
+                    .cluster
+                    .host(&host.text)
+                    .map_err(|message| Fault::new(ErrorKind::UnknownName, line, message))?;
+                on.push((host as u32, whole_u32(count, 1, GPUS_MAX)?));
+            }
+            Ok(on)
+        })?;
+        if on.iter().map(|&(_, count)| u64::from(count)).sum::<u64>() != u64::from(gpus) {
+            let message = format!("on: the hosts' GPUs are not {gpus} together");
+            return Err(Fault::value(item.line, message));
+        }
+        ran.push(Ran { start_ms, end_ms, on: on.into() });
+    }
+    Ok(ran.into())
 }
 
 fn unknown_name(node: &Node, message: String) -> Fault {

@@ -18,6 +18,17 @@ pub struct Written {
     pub text: String,
     /// What is not in it, a sentence for each.
     pub notes: Vec<String>,
+    /// The site's moment at which it was written, in milliseconds: no more is known.
+    pub until_ms: u64,
+}
+
+/// How long work needs that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// As long as it was seen to run so far; what never ran is left out.
+    AsSeen,
+    /// Up to its limit, where it has one; what never ran and has none is left out.
+    ToLimit,
 }
 
 /// What of a site's journal a simulation can use.
@@ -116,12 +127,12 @@ impl History {
             text += &fields.map(|field| cell(&field)).join(",");
             text.push('\n');
         }
-        Written { text, notes: notes(idle, live, 0) }
+        Written { text, notes: notes(idle, live, 0, Open::AsSeen), until_ms: self.now_ms }
     }
 
     /// All of it, as a scenario.
     #[must_use]
-    pub fn scenario(&self) -> Written {
+    pub fn scenario(&self, open: Open) -> Written {
         let mut text = String::new();
         let shares = Shares::of(&self.trees);
         let (mut idle, mut live, mut divided) = (0, 0, 0);
@@ -131,14 +142,16 @@ impl History {
                 divided += 1;
                 continue;
             }
-            let Some(runtime) = self.observed_ms(work) else {
+            let is_open = !matches!(work.stage, Stage::Ended(_));
+            let limit = work.declared.max_runtime_ms.filter(|_| is_open && open == Open::ToLimit);
+            let Some(runtime) = self.observed_ms(work).max(limit) else {
                 idle += 1;
                 continue;
             };
-            live += u64::from(!matches!(work.stage, Stage::Ended(_)));
+            live += u64::from(is_open);
             works += &self.item(work, runtime);
         }
-        let notes = notes(idle, live, divided);
+        let notes = notes(idle, live, divided, open);
         for note in &notes {
             let _ = writeln!(text, "# {note}");
         }
@@ -194,7 +207,7 @@ impl History {
             text += "workloads:\n";
             text += &works;
         }
-        Written { text, notes }
+        Written { text, notes, until_ms: self.now_ms }
     }
 
     fn item(&self, work: &Work, runtime_ms: u64) -> String {
@@ -233,6 +246,10 @@ impl History {
             fields.push(format!("grace: {}", seconds(one.grace_ms)));
         }
         fields.extend(one.gpu_model.as_ref().map(|model| format!("gpu_model: {}", quoted(model))));
+        let ran = ran(work);
+        if !ran.is_empty() {
+            fields.push(format!("ran: [{}]", ran.join(", ")));
+        }
         format!("  - {{{}}}\n", fields.join(", "))
     }
 
@@ -259,7 +276,26 @@ impl History {
     }
 }
 
-fn notes(idle: u64, live: u64, divided: u64) -> Vec<String> {
+/// What its attempts were, as a scenario has it.
+fn ran(work: &Work) -> Vec<String> {
+    let mut ran = Vec::new();
+    for attempt in &work.attempts {
+        let Some(start_ms) = attempt.started_ms.filter(|start| *start >= work.submitted_ms) else {
+            continue;
+        };
+        if attempt.ended_ms.is_some_and(|end_ms| end_ms <= start_ms) {
+            continue;
+        }
+        let end = attempt.ended_ms.map_or(String::new(), |ms| format!(", end: {}", seconds(ms)));
+        let on = |(host, gpus): &(String, Vec<u32>)| format!("{}: {}", quoted(host), gpus.len());
+        let on: Vec<String> = attempt.placement.iter().map(on).collect();
+        let start = seconds(start_ms);
+        ran.push(format!("{{start: {start}{end}, on: {{{}}}}}", on.join(", ")));
+    }
+    ran
+}
+
+fn notes(idle: u64, live: u64, divided: u64, open: Open) -> Vec<String> {
     let mut notes = Vec::new();
     let mut add = |count: u64, what: &str| {
         if count > 0 {
@@ -268,7 +304,15 @@ fn notes(idle: u64, live: u64, divided: u64) -> Vec<String> {
         }
     };
     add(idle, "never ran and left out: what they need is not known");
-    add(live, "not ended yet: they have the runtime that was seen so far");
+    add(
+        live,
+        match open {
+            Open::AsSeen => "not ended yet: they have the runtime that was seen so far",
+            Open::ToLimit => {
+                "not ended yet: where they have a limit, they are taken to need all of it"
+            }
+        },
+    );
     add(divided, "left out: their budget was divided later");
     notes
 }

@@ -123,16 +123,20 @@ impl<'a> Run<'a> {
         } else {
             Vec::new()
         };
+        let recorded = self.recorded_end(workload, attempt);
         let record = &mut self.records[workload as usize];
         record.placement = placement;
         let wait_ms = now_ms - record.queued_ms;
         record.first_wait_ms.get_or_insert(wait_ms);
         record.total_wait_ms += wait_ms;
         record.running = true;
-        let (finish_ms, finish) = record.job.start(scenario, spec, now_ms);
+        let simulated = record.job.start(scenario, spec, now_ms);
+        let (finish_ms, finish) = recorded.unwrap_or(simulated);
         record.finish_ms = finish_ms;
         record.finish = finish;
-        self.push_finish(finish_ms, workload, attempt);
+        if finish_ms < u64::MAX {
+            self.push_finish(finish_ms, workload, attempt);
+        }
         self.keep_promise(workload);
         self.measure.change(|gpus_now| {
             gpus_now.idle -= gpus;
@@ -198,6 +202,14 @@ impl<'a> Run<'a> {
         let (allocated, started_ms) = (facts.allocated, facts.started.0);
         let (protected_until, attempt) = (facts.protected_until.0, facts.attempt);
         let preempted = matches!(stop, Stop::Left);
+        if preempted && self.recorded.is_some() {
+            // Nobody of ours told it to leave, but it had to.
+            self.summary.preemptions.total += 1;
+            self.summary.preemptions.allocated += u64::from(allocated);
+            if allocated && protected_until > now_ms {
+                *self.summary.breaches.entry("scheduler".to_owned()).or_insert(0) += 1;
+            }
+        }
         let record = &mut self.records[workload as usize];
         record.running = false;
         record.stopped = true;

@@ -99,6 +99,8 @@ pub(crate) fn policy(
     if name == "budget-forgetful" {
         return Ok(Box::new(BudgetPolicy::forgetful(state)));
     }
-    compare::by_name(name, state, options)
-        .ok_or_else(|| PolicyError { name: name.to_owned(), known: compare::NAMES.join(", ") })
+    compare::by_name(name, state, options).ok_or_else(|| PolicyError {
+        name: name.to_owned(),
+        known: crate::policy_names().collect::<Vec<_>>().join(", "),
+    })
 }

@@ -38,6 +38,16 @@ pub(crate) fn startup_ms(scenario: &Scenario, spec: &WorkloadSpec) -> u64 {
     spec.startup_ms.unwrap_or(scenario.settings.startup_ms)
 }
 
+impl Finish {
+    pub(crate) fn of(spec: &WorkloadSpec) -> Self {
+        match spec.ends {
+            Ends::Completed => Self::Completed,
+            Ends::Failed => Self::Failed,
+            Ends::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
 impl Job {
     /// An attempt starts: when and how it ends if nobody interferes.
     pub(crate) fn start(
@@ -52,14 +62,7 @@ impl Job {
         match spec.max_runtime_ms {
             // Its engine ends it by force.
             Some(max) if max < needed => (now_ms + max, Finish::Failed),
-            _ => {
-                let finish = match spec.ends {
-                    Ends::Completed => Finish::Completed,
-                    Ends::Failed => Finish::Failed,
-                    Ends::Cancelled => Finish::Cancelled,
-                };
-                (now_ms + needed, finish)
-            }
+            _ => (now_ms + needed, Finish::of(spec)),
         }
     }
 

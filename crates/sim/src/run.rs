@@ -7,6 +7,7 @@ use crate::build::{PolicyError, build_state, build_workload, policy};
 use crate::engine::{Finish, Job};
 use crate::events::{EventKind, EventLine, EventSink};
 use crate::measure::{HOUR_MS, Measure, sample};
+use crate::recorded::{self, RECORDED, Recorded};
 use crate::series::Series;
 use crate::summary::{PolicySummary, ReservationSummary};
 use crate::waits::Waits;
@@ -23,6 +24,9 @@ pub enum RunError {
     /// The policy does not exist.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// The record of what ran is to be played, and there is none.
+    #[error("policy {RECORDED}: no workload of this scenario says what it ran (`ran`)")]
+    NothingRecorded,
     /// The core refused what the simulated engine reported: a fault of Bursar's.
     #[error("the core refused an event at {at}: {refusal}")]
     Refused {
@@ -170,6 +174,8 @@ struct Run<'a> {
     told: usize,
     /// Per host whether it is drained or down.
     out_of_service: Vec<bool>,
+    /// What really ran, if that is played.
+    recorded: Option<Recorded>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -190,7 +196,12 @@ impl<'a> Run<'a> {
         sink: EventSink<'a>,
     ) -> Result<Self, RunError> {
         let state = build_state(scenario);
-        let chosen = policy(policy_name, &state, &options.compare)?;
+        let plays = policy_name == RECORDED;
+        let recorded = plays.then(|| Recorded::of(scenario).ok_or(RunError::NothingRecorded));
+        let recorded = recorded.transpose()?;
+        // It is never asked if a record is played.
+        let asked = if plays { bursar_core::compare::NAMES[0] } else { policy_name };
+        let chosen = policy(asked, &state, &options.compare)?;
         let stop_ms = options.until_ms.or(scenario.span_ms).unwrap_or(u64::MAX);
         // Without generators the metrics end with the last submission, unless that is within the first day.
         let last_ms = scenario.workloads.last().map_or(0, |workload| workload.submit_ms);
@@ -246,6 +257,7 @@ impl<'a> Run<'a> {
             lost: Lost::default(),
             told: 0,
             out_of_service: vec![false; scenario.hosts.len()],
+            recorded,
         })
     }
 
@@ -264,8 +276,12 @@ impl<'a> Run<'a> {
             return None;
         }
         let wake = self.scheduler.next_wake();
-        let wake = (wake != TimeMs::NEVER).then_some(wake.0);
-        submit.into_iter().chain(host).chain(change).chain(timed).chain(wake).min()
+        // Where nothing is decided, what could be decided now stays so.
+        let is_new = self.recorded.is_none() || wake.0 > self.now_ms;
+        let wake = (wake != TimeMs::NEVER && is_new).then_some(wake.0);
+        let start = self.recorded.as_ref().and_then(Recorded::next_ms);
+        let moments = submit.into_iter().chain(host).chain(change).chain(timed).chain(wake);
+        moments.chain(start).min()
     }
 
     fn play(&mut self) -> Result<(), RunError> {
@@ -439,6 +455,10 @@ impl<'a> Run<'a> {
 
     /// Plans, commits and acts until the moment is at rest.
     fn settle(&mut self, at_ms: u64) -> Result<(), RunError> {
+        if let Some(recorded) = &mut self.recorded {
+            let due = recorded.due(at_ms);
+            return self.play_record(due);
+        }
         let rounds_max = 64 + 4 * self.scheduler.state().cluster.hosts().len();
         for _ in 0..rounds_max {
             self.passes += 1;
@@ -465,6 +485,52 @@ impl<'a> Run<'a> {
             }
         }
         Err(RunError::Restless { at: TimeMs(at_ms) })
+    }
+
+    /// Starts what is recorded to have started, as far as the books have its GPUs free.
+    fn play_record(&mut self, due: Vec<(u32, u32)>) -> Result<(), RunError> {
+        let now = TimeMs(self.now_ms);
+        for (workload, nth) in due {
+            let record = &self.records[workload as usize];
+            let (ran, _) = recorded::attempt(self.spec(workload), nth);
+            let is_over = ran.end_ms.is_some_and(|end_ms| end_ms <= self.now_ms);
+            if !record.live || is_over {
+                // It was refused here, or its attempt before ended it.
+                continue;
+            }
+            let (place, placement) = (record.place, recorded::placement(ran));
+            let is_free = recorded::is_free(&self.scheduler.state().cluster, &placement);
+            let Some(recorded) = &mut self.recorded else { continue };
+            if record.running || !is_free {
+                recorded.blocked.push((workload, nth));
+                continue;
+            }
+            recorded.current[workload as usize] = nth;
+            let found = self.scheduler.apply(now, Event::Found(place, placement, now));
+            self.events += 1;
+            if found.is_err() {
+                // On a host that is down by the books, for example: it is tried until it would have ended.
+                if let Some(recorded) = &mut self.recorded {
+                    recorded.blocked.push((workload, nth));
+                }
+                continue;
+            }
+            self.tell()?;
+        }
+        Ok(())
+    }
+
+    /// When the attempt that has just started ends, and how, if that is recorded.
+    fn recorded_end(&mut self, workload: u32, attempt: u32) -> Option<(u64, Finish)> {
+        let nth = self.recorded.as_ref()?.current[workload as usize];
+        let spec = self.spec(workload);
+        let (ran, is_last) = recorded::attempt(spec, nth);
+        let end_ms = ran.end_ms.unwrap_or(u64::MAX);
+        if is_last {
+            return Some((end_ms, Finish::of(spec)));
+        }
+        self.heap.push(Reverse((end_ms, Timed::Leave { workload, attempt })));
+        Some((u64::MAX, Finish::of(spec)))
     }
 
     fn act(&mut self, command: Command, at_ms: u64) -> Result<(), RunError> {

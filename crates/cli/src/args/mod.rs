@@ -358,7 +358,7 @@ fn sweep(text: &str) -> Result<Sweep, String> {
 /// The name of a policy that exists.
 fn policy_name(text: &str) -> Result<String, String> {
     // Not in the list that people see: what `budget` is tested against.
-    let known = bursar_core::compare::NAMES;
+    let known: Vec<&str> = bursar_sim::policy_names().collect();
     if known.contains(&text) || text == "budget-forgetful" {
         return Ok(text.to_owned());
     }

@@ -154,6 +154,7 @@ impl Template {
             grace_ms: None,
             startup_ms: self.startup.map(|range| dice.between(range) / 1_000 * 1_000),
             ends: Ends::Completed,
+            ran: Box::default(),
         }
     }
 

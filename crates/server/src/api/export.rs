@@ -6,7 +6,7 @@ use super::document::Refusals;
 use super::problem::Problem;
 use super::read::Query;
 use crate::daemon::Failure;
-use crate::export::History;
+use crate::export::{History, Open, Written};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -20,6 +20,8 @@ enum Form {
     Csv,
     /// All of it, as a scenario.
     Scenario,
+    /// The same, but work that has not ended is taken to need what it may: for comparing up to this moment.
+    WhatIf,
 }
 
 /// What to export.
@@ -27,7 +29,8 @@ enum Form {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct ExportQuery {
-    /// The workloads as CSV, or all of it as a scenario.
+    /// The workloads as CSV, or all of it as a scenario; `whatif` is a scenario in which work that has not ended goes on
+    /// to its limit.
     #[serde(default)]
     #[param(inline)]
     form: Form,
@@ -40,6 +43,8 @@ pub(super) struct Exported {
     text: String,
     /// What of the history does not fit into it.
     notes: Vec<String>,
+    /// The site's moment, in milliseconds since its beginning, up to which it tells.
+    until_ms: u64,
 }
 
 /// The site's history for the simulator. Only for owners of the root: it tells of everybody.
@@ -59,10 +64,12 @@ pub(super) async fn trace(caller: Caller, Query(query): Query<ExportQuery>) -> A
     // Not on the daemon's thread: it may take a while.
     let write = move || match query.form {
         Form::Csv => history.csv(),
-        Form::Scenario => history.scenario(),
+        Form::Scenario => history.scenario(Open::AsSeen),
+        Form::WhatIf => history.scenario(Open::ToLimit),
     };
     let written = tokio::task::spawn_blocking(write).await.map_err(|_| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the daemon is stopping")
     })?;
-    Ok(Json(Exported { text: written.text, notes: written.notes }))
+    let Written { text, notes, until_ms } = written;
+    Ok(Json(Exported { text, notes, until_ms }))
 }
