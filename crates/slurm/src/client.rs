@@ -24,6 +24,10 @@ pub enum Program {
     Scancel,
     /// Submissions.
     Sbatch,
+    /// Accounts and who may do what.
+    Sacctmgr,
+    /// No client of Slurm's: who the clients are run as.
+    Id,
 }
 
 impl Program {
@@ -36,6 +40,8 @@ impl Program {
             Self::Scontrol => "scontrol",
             Self::Scancel => "scancel",
             Self::Sbatch => "sbatch",
+            Self::Sacctmgr => "sacctmgr",
+            Self::Id => "id",
         }
     }
 }

@@ -18,6 +18,8 @@
 //! Absent on purpose: a connection to Slurm's library, whose interface changes with each release; JSON, which only some
 //! clients of 22.05 print; hooks, without which nothing is missed.
 
+mod budgets;
+pub mod check;
 pub mod client;
 pub mod declare;
 mod engine;
@@ -27,6 +29,7 @@ mod outcome;
 pub mod read;
 mod records;
 
+pub use budgets::{PlannedBudget, PlannedTree, UserBudgets, plan_budgets};
 pub use engine::SlurmEngine;
 pub use gate::{GATE_FILE, Gate, GatePartition, JOB_SUBMIT_LUA, SPANK_PLUGIN_C};
 pub use options::{SignalTarget, SlurmOptions, SlurmSignal, SubmitOptions};
