@@ -1,4 +1,5 @@
-//! What goes wrong, and with which exit code: 1 for faults on the way, 2 for bad input, 3 for a log that
+//! What goes wrong, and with which exit code: 1 for faults on the way and for a check that finds
+//! something missing, 2 for bad input, 3 for a log that
 //! does not verify, 130 when interrupted, and the command's own where a workload was followed to its end.
 
 use crate::shown::{note, one_line};
@@ -15,6 +16,8 @@ pub(crate) enum Failure {
     Refused { status: u16, code: String, message: String },
     /// A workload that was followed did not complete; its exit code becomes ours.
     Ended { message: String, exit_code: u8 },
+    /// So many things that a check asked for are not there; what was printed says which.
+    Missing(usize),
     /// A log breaks the rules; the report that was printed says how.
     Violations,
     /// Ctrl-C.
@@ -24,7 +27,7 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {
-            Self::Fault(_) => 1,
+            Self::Fault(_) | Self::Missing(_) => 1,
             Self::Input(_) => 2,
             Self::Refused { status, .. } if *status < 500 => 2,
             Self::Refused { .. } => 1,
@@ -41,6 +44,7 @@ impl Failure {
             Self::Fault(_) => "fault",
             Self::Refused { code, .. } => code,
             Self::Ended { .. } => "ended",
+            Self::Missing(_) => "missing",
             Self::Violations => "violations",
             Self::Interrupted => "interrupted",
         }
@@ -93,6 +97,8 @@ impl fmt::Display for Failure {
             | Self::Fault(message)
             | Self::Refused { message, .. }
             | Self::Ended { message, .. } => f.write_str(&one_line(message)),
+            Self::Missing(1) => f.write_str("one thing is missing"),
+            Self::Missing(many) => write!(f, "{many} things are missing"),
             Self::Violations => f.write_str("the log breaks the rules"),
             Self::Interrupted => f.write_str("interrupted; nothing was written"),
         }

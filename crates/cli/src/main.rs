@@ -98,6 +98,7 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Restore(args) => keep::restore(args),
         Verb::Check(args) => keep::check(args),
         Verb::Config(verb) => config::config(verb),
+        Verb::Slurm(verb) => slurm::slurm(verb),
         Verb::DemoTrain(args) => demo::train(args),
         Verb::Policies(args) => shell::policies(args),
         Verb::Completions(args) => shell::completions(args),

@@ -1,13 +1,80 @@
-//! What the configuration says about a cluster of Slurm that is to be governed.
+//! `bursar slurm`, and what the configuration says about a cluster of Slurm that is to be governed.
 
+mod check;
+mod import;
+mod init;
+mod scenario;
+
+use crate::args::{SlurmClients, SlurmVerb};
+use crate::failure::Failure;
 use bursar_server::arrivals::AccountBudgets;
 use bursar_server::slurm::SlurmWanted;
 use bursar_site::declare::Duration;
-use bursar_slurm::client::SystemClients;
-use bursar_slurm::{SignalTarget, SlurmOptions};
+use bursar_slurm::client::{Call, ClientError, Clients as _, SystemClients};
+use bursar_slurm::read::Unreadable;
+use bursar_slurm::{JOB_SUBMIT_LUA, SignalTarget, SlurmOptions};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// `bursar slurm …`.
+pub(crate) fn slurm(verb: &SlurmVerb) -> Result<(), Failure> {
+    match verb {
+        SlurmVerb::Check { config, json } => check::check(config, *json),
+        SlurmVerb::Init(args) => init::init(args),
+        SlurmVerb::Import(args) => import::import(args),
+        SlurmVerb::Gate => {
+            crate::shown::say_raw(JOB_SUBMIT_LUA);
+            Ok(())
+        }
+    }
+}
+
+/// The clients as flags say.
+fn clients(args: &SlurmClients) -> Result<SystemClients, Failure> {
+    let mut clients = SystemClients { through: args.run_by(), ..SystemClients::default() };
+    if let Some(conf) = &args.conf {
+        let conf = std::path::absolute(conf).map_err(Failure::fault)?;
+        if !conf.is_file() {
+            return Err(Failure::input(format!(
+                "--conf: there is no file {}; give that of slurm.conf",
+                conf.display()
+            )));
+        }
+        clients.env.insert("SLURM_CONF".into(), conf.display().to_string());
+    }
+    Ok(clients)
+}
+
+/// Asks Slurm something.
+fn ask<T>(
+    clients: &SystemClients,
+    call: &Call,
+    read: impl FnOnce(&[u8]) -> Result<T, Unreadable>,
+) -> Result<T, Failure> {
+    let answer = clients.run(call).map_err(Failure::fault)?;
+    let unreadable =
+        |why: Unreadable| ClientError::Unreadable { call: call.to_string(), why: why.0 };
+    read(&answer).map_err(|why| Failure::fault(unreadable(why)))
+}
+
+/// Refuses partitions that are not there.
+fn must_exist(
+    partitions: &[String],
+    clients: &SystemClients,
+    where_named: &str,
+) -> Result<(), Failure> {
+    use bursar_slurm::read::{partitions_call, read_partitions};
+    let there = ask(clients, &partitions_call(), read_partitions)?;
+    let names: Vec<&str> = there.iter().map(|one| one.name.as_str()).collect();
+    match partitions.iter().find(|name| !names.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Failure::input(format!(
+            "{where_named}: there is no partition '{name}'; give one of {}",
+            names.join(", ")
+        ))),
+    }
+}
 
 /// `slurm:` of `bursar.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -4,7 +4,7 @@
 use bursar_engine::{Arrival, ArrivalState, Moment};
 use bursar_site::declare::{Duration, WorkloadDoc};
 use bursar_site::record::Arrived;
-use bursar_site::{Body, Ending, Incoming, Refused, Site, Stage, Work};
+use bursar_site::{Body, Budgets, Ending, Incoming, Refused, Site, Stage, Work};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which budgets an engine's accounts are.
@@ -12,18 +12,29 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct AccountBudgets(pub BTreeMap<String, String>);
 
 impl AccountBudgets {
-    /// The budget of an account: what the site says, else the budget of that path, else the only leaf of that name.
-    fn budget(&self, site: &Site, account: &str) -> Result<String, String> {
+    /// The budget of an account: what the site says, else the budget of that path, else the only leaf of that name. Where
+    /// it is divided among users, it is that of this user.
+    ///
+    /// # Errors
+    /// A sentence, if there is none or several may be meant.
+    pub fn budget(&self, budgets: &Budgets, account: &str, user: &str) -> Result<String, String> {
+        let path = self.of_account(budgets, account)?;
+        let is_divided =
+            budgets.get(&path).is_some_and(|budget| budget.children.contains_key(user));
+        Ok(if is_divided { format!("{path}/{user}") } else { path })
+    }
+
+    fn of_account(&self, budgets: &Budgets, account: &str) -> Result<String, String> {
         if let Some(path) = self.0.get(account) {
             return Ok(path.clone());
         }
-        if site.budgets.get(account).is_some() {
+        if budgets.get(account).is_some() {
             return Ok(account.to_owned());
         }
         let is_leaf =
-            |path: &&str| site.budgets.get(path).is_some_and(|budget| budget.children.is_empty());
+            |path: &&str| budgets.get(path).is_some_and(|budget| budget.children.is_empty());
         let named = |path: &&str| path.rsplit('/').next() == Some(account);
-        let mut found = site.budgets.paths().filter(is_leaf).filter(named);
+        let mut found = budgets.paths().filter(is_leaf).filter(named);
         match (found.next(), found.next()) {
             (Some(path), None) => Ok(path.to_owned()),
             (Some(one), Some(other)) => {
@@ -198,7 +209,7 @@ fn declaration(
     let may_charge = budget.is_none();
     doc.budget_owner = match budget {
         Some(path) => path,
-        None => accounts.budget(site, &arrival.account)?,
+        None => accounts.budget(&site.budgets, &arrival.account, &arrival.user)?,
     };
     Ok((doc, may_charge))
 }

@@ -6,6 +6,7 @@
 mod compare;
 mod live;
 mod site;
+mod slurm;
 mod trace;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -19,6 +20,7 @@ pub(crate) use live::{
 pub(crate) use site::{
     BackupArgs, CheckArgs, ConfigVerb, DemoTrainArgs, ExportVerb, RestoreArgs, TokenVerb, UpArgs,
 };
+pub(crate) use slurm::{SlurmClients, SlurmImportArgs, SlurmInitArgs, SlurmVerb};
 pub(crate) use trace::{ConvertArgs, DescribeArgs, ReadArgs, TraceVerb};
 
 /// The treasurer of a GPU cluster: decides by budgets, simulates it, explains it.
@@ -91,6 +93,9 @@ pub(crate) enum Verb {
     /// Check configurations.
     #[command(subcommand, after_help = CONFIG_HELP)]
     Config(ConfigVerb),
+    /// Prepare a cluster of Slurm: check it, make budgets of its accounts, read its history.
+    #[command(subcommand, after_help = SLURM_HELP)]
+    Slurm(SlurmVerb),
     /// Train nothing, as the demo's workloads do.
     #[command(hide = true)]
     DemoTrain(DemoTrainArgs),
@@ -132,6 +137,7 @@ impl Verb {
             | Self::Restore(_)
             | Self::Check(_)
             | Self::Config(_)
+            | Self::Slurm(_)
             | Self::Policies(_)
             | Self::Completions(_)
             | Self::Man(_) => false,
@@ -169,6 +175,9 @@ const BUDGET_HELP: &str = help!("  bursar budget show\n  bursar budget export > 
 const HOST_HELP: &str = help!("  bursar host list\n  bursar host drain node-3");
 const TOKEN_HELP: &str = help!("  bursar token issue laptop --expires 30d");
 const EXPORT_HELP: &str = help!("  bursar export trace > history.csv");
+const SLURM_HELP: &str = help!(
+    "  bursar slurm init --partition gpu --out /etc/bursar\n  bursar slurm check --config /etc/bursar/bursar.yaml\n  bursar slurm import --since 30d --config /etc/bursar/bursar.yaml --out history"
+);
 const CONFIG_HELP: &str = help!("  bursar config check bursar.yaml");
 
 const SIMULATE_HELP: &str = "\
