@@ -1,7 +1,7 @@
 //! Setting up: what a real release answered, what is thought of it, and what budgets are made of it.
 
 use bursar_slurm::check::{Facts, Finding, Verdict, Wanted, findings};
-use bursar_slurm::client::{Call, ClientError, Clients, Program};
+use bursar_slurm::client::{Call, ClientError, Clients, Program, SystemClients};
 use bursar_slurm::read::{
     Config, FairShare, Mark, read_associations, read_config, read_coordinators, read_history,
     read_partitions, read_preempting,
@@ -235,12 +235,19 @@ fn what_is_missing_is_said_with_its_line() {
 #[test]
 fn a_cluster_that_does_not_answer_has_few_findings() {
     let down = fixture("scontrol-config");
-    let found = checked(&[(&down, "down"), ("ctl is UP", "ctl is DOWN")], &wanted("main"));
+    let found = checked(&[(&down, "down")], &wanted("main"));
     about(&found, "clients", Verdict::Good);
-    assert!(about(&found, "slurmctld", Verdict::Missing).found.contains("DOWN"));
+    let why = &about(&found, "slurmctld", Verdict::Missing).found;
+    assert!(why.contains("Unable to contact"), "{why}");
     assert_eq!(found.len(), 2, "{found:#?}");
     let old = checked(&[("slurm-wlm 22.05.8", "slurm 20.11.4")], &wanted("main"));
     assert!(about(&old, "client squeue", Verdict::Missing).why.contains("22.05"));
+    let through = Wanted { run_by: vec!["/nonexistent/sudo".to_owned()], ..wanted("main") };
+    let clients = SystemClients { through: through.run_by.clone(), ..SystemClients::default() };
+    let found = findings(&Facts::gather(&clients, &through), &through);
+    let [one] = &found[..] else { panic!("{found:#?}") };
+    let begin = "scontrol, squeue, sinfo, sacct, scancel, sacctmgr cannot be run through '/nonexistent/sudo'";
+    assert!(one.found.starts_with(begin), "{}", one.found);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use bursar_site::Budgets;
 use bursar_slurm::check::{Facts, Finding, Remedy, Verdict, Wanted, findings};
 use bursar_slurm::read::Association;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
@@ -27,6 +27,7 @@ pub(super) fn check(file: &Path, json: bool) -> Result<(), Failure> {
         partitions: slurm.options.partitions.clone(),
         gate: slurm.gate.clone(),
         file: name.clone(),
+        run_by: slurm.clients.through.clone(),
         has_token: std::env::var_os("SLURM_JWT").is_some_and(|token| !token.is_empty()),
     };
     let facts = Facts::gather(&slurm.clients, &wanted);
@@ -53,13 +54,17 @@ pub(super) fn check(file: &Path, json: bool) -> Result<(), Failure> {
                 "Nothing is missing; {} would do good. Next: bursar up --config FILE",
                 counted(advice, "advised change", "advised changes")
             ),
-            _ => format!(
-                "{} missing, {} advised. slurm.conf is read again by: scontrol reconfigure (plugins and AccountingStorageTRES: by starting slurmctld again)",
-                counted(missing, "thing is", "things are"),
-                advice
-            ),
+            _ => {
+                format!("{} missing, {advice} advised", counted(missing, "thing is", "things are"))
+            }
         };
         say(&format!("\n{}\n", end.replace("FILE", &name)));
+        let in_slurm_conf = |one: &Finding| matches!(&one.remedy, Some(Remedy::Line { file, .. }) if file == "slurm.conf");
+        if found.iter().any(in_slurm_conf) {
+            say(
+                "slurm.conf is read again by scontrol reconfigure; plugins and AccountingStorageTRES only when slurmctld starts.\n",
+            );
+        }
     }
     if missing > 0 { Err(Failure::Missing(missing)) } else { Ok(()) }
 }
@@ -99,12 +104,12 @@ fn accounts(
     };
     let is_root = |one: &&Association| one.user.is_none() && one.parent.is_none();
     let root = associations.iter().find(is_root).map(|one| one.account.as_str());
-    let (mut without, mut known) = (BTreeMap::new(), 0_usize);
+    let (mut without, mut known) = (BTreeMap::new(), BTreeSet::new());
     for one in associations.iter().filter(|one| Some(one.account.as_str()) != root) {
         let Some(user) = &one.user else { continue };
         match names.budget(budgets, &one.account, user) {
             Ok(path) if budgets.get(&path).is_some_and(|budget| budget.children.is_empty()) => {
-                known += 1;
+                known.insert(&*one.account);
             }
             Ok(path) if budgets.get(&path).is_some() => {
                 without.insert(
@@ -121,7 +126,7 @@ fn accounts(
         }
     }
     if without.is_empty() {
-        return Finding::good(ABOUT, format!("each has a budget ({known} users in them)"));
+        return Finding::good(ABOUT, format!("{} have users, and each has a budget", known.len()));
     }
     let some: Vec<String> =
         without.iter().take(5).map(|(account, why)| format!("{account} ({why})")).collect();
@@ -129,7 +134,7 @@ fn accounts(
     let more = if more == 0 { String::new() } else { format!(" and {more} others") };
     let said = format!("without a budget: {}{more}", some.join(", "));
     let first = without.keys().next().copied().unwrap_or_default();
-    if known == 0 {
+    if known.is_empty() {
         Finding::missing(ABOUT, said, WHY).command(
             "bursar slurm init --partition … --out FOLDER  (makes budgets of all accounts)",
         )

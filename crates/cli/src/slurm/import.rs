@@ -69,7 +69,12 @@ pub(super) fn import(args: &SlurmImportArgs) -> Result<(), Failure> {
         source.tree.insert(FORMER.to_owned(), BudgetDoc::default());
     }
     if args.anonymise {
-        history.anonymise();
+        let named = history.anonymise();
+        if named > 0 {
+            note(&format!(
+                "note: {named} users have budgets of their name; --anonymise leaves names of budgets as they are"
+            ));
+        }
     }
     let about = format!(
         "Partition {there} of Slurm's cluster {}, from {} to {}",
@@ -329,13 +334,16 @@ impl History {
         history
     }
 
-    /// Gives users and jobs made-up names: the same for the same, in the order in which they come.
-    fn anonymise(&mut self) {
+    /// Gives users and jobs made-up names: the same for the same, in the order in which they come. Gives the number of
+    /// users whose names stay in those of budgets.
+    fn anonymise(&mut self) -> usize {
         let (mut users, mut jobs) = (BTreeMap::new(), BTreeMap::new());
         for Charged { row, .. } in &mut self.rows {
             row.user = made_up("user", &row.user, &mut users);
             row.name = made_up("job", &row.name, &mut jobs);
         }
+        let names: BTreeSet<&str> = self.charged.iter().flat_map(|path| path.split('/')).collect();
+        users.keys().filter(|user| names.contains(user.as_str())).count()
     }
 
     /// As `sacct -P` prints it, with the budget beside the account.

@@ -1,8 +1,9 @@
 //! The clients, the daemons, and what `slurm.conf` says that is not of one partition.
 
-use super::{Facts, Finding, some};
+use super::{Facts, Finding, Wanted, some};
+use crate::client::Program;
 use crate::read::Config;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The oldest release that reads as it must.
 const OLDEST: (u32, u32) = (22, 5);
@@ -12,16 +13,12 @@ const COUNTED_ANYWAY: [&str; 8] =
     ["cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"];
 
 /// Whether the clients are there, and young enough.
-pub(super) fn clients(facts: &Facts, found: &mut Vec<Finding>) {
-    let mut versions = BTreeSet::new();
+pub(super) fn clients(facts: &Facts, wanted: &Wanted, found: &mut Vec<Finding>) {
+    let (mut versions, mut without) = (BTreeSet::new(), BTreeMap::new());
     for (program, version) in &facts.versions {
         let name = program.name();
         match version {
-            Err(why) => found.push(Finding::missing(
-                format!("client {name}"),
-                format!("it cannot be run: {why}"),
-                "Bursar talks to Slurm by its command-line clients alone; install them here (Debian: slurm-client), and see slurm.run_by",
-            )),
+            Err(why) => without.entry(why).or_insert_with(Vec::new).push(name),
             Ok(said) => {
                 let number = said.split_whitespace().last().unwrap_or_default();
                 if release(number).is_none_or(|release| release < OLDEST) {
@@ -34,6 +31,17 @@ pub(super) fn clients(facts: &Facts, found: &mut Vec<Finding>) {
                 versions.insert(number.to_owned());
             }
         }
+    }
+    for (why, names) in without {
+        let through = match wanted.run_by.as_slice() {
+            [] => String::new(),
+            words => format!(" through '{}' (slurm.run_by)", words.join(" ")),
+        };
+        found.push(Finding::missing(
+            "clients",
+            format!("{} cannot be run{through}: {why}", names.join(", ")),
+            "Bursar talks to Slurm by its command-line clients alone: they must be on the PATH of this machine (Debian: slurm-client)",
+        ));
     }
     let ours: Vec<&str> = versions.iter().map(String::as_str).collect();
     let server = facts.config.as_ref().ok().and_then(|config| config.get("SLURM_VERSION"));
@@ -61,15 +69,17 @@ fn release(text: &str) -> Option<(u32, u32)> {
 
 /// Whether the two daemons answer.
 pub(super) fn daemons(facts: &Facts, found: &mut Vec<Finding>) {
-    let no_answer = |why: &str, help: &str| {
-        Finding::missing("slurmctld", why, "nothing starts or ends without it").command(help)
-    };
-    match (&facts.ping, &facts.config) {
-        // scontrol ends well although nobody answers.
-        (Ok(said), Err(_)) => found.push(no_answer(said, "scontrol ping")),
-        (Err(why), _) => found.push(no_answer(why, "scontrol ping")),
-        (Ok(said), Ok(config)) => {
+    let scontrol = facts.versions.iter().find(|(program, _)| *program == Program::Scontrol);
+    match &facts.config {
+        // Without scontrol nobody knows.
+        Err(_) if scontrol.is_some_and(|(_, version)| version.is_err()) => {}
+        Err(why) => found.push(
+            Finding::missing("slurmctld", why, "nothing starts or ends without it")
+                .command("scontrol ping"),
+        ),
+        Ok(config) => {
             let cluster = config.get("ClusterName").unwrap_or_default();
+            let said = facts.ping.as_ref().unwrap_or_else(|why| why);
             found.push(Finding::good("slurmctld", format!("{said}, cluster {cluster}")));
         }
     }

@@ -8,7 +8,6 @@ use crate::read::{
     read_administration, read_associations, read_config, read_nodes, read_partitions,
     read_preempting, read_queue,
 };
-use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +20,8 @@ pub struct Wanted {
     pub gate: Option<PathBuf>,
     /// The file that names the partitions, for people.
     pub file: String,
+    /// By what the clients are run; empty if by nothing.
+    pub run_by: Vec<String>,
     /// Whether the clients have a token, so that it matters little who runs them.
     pub has_token: bool,
 }
@@ -100,9 +101,12 @@ impl Facts {
             (program, answer.map(|bytes| text(&bytes)))
         };
         let versions: Vec<_> = PROGRAMS.into_iter().map(version).collect();
+        let config = match ask(clients, &config_call(), read_config) {
+            Ok(config) => config,
+            Err(why) => return Self::of_none(versions, &why),
+        };
         let ping = clients.run(&Call::new(Program::Scontrol, ["ping"]));
         let ping = ping.map(|bytes| text(&bytes)).map_err(said);
-        let config = ask(clients, &config_call(), read_config);
         let partitions = ask(clients, &partitions_call(), read_partitions);
         let there: Vec<String> = match &partitions {
             Ok(all) => all.iter().map(|one| one.name.clone()).collect(),
@@ -125,19 +129,16 @@ impl Facts {
             .as_ref()
             .map_err(Clone::clone)
             .and_then(|(_, name)| ask(clients, &administration_call(name), read_administration));
-        let associations = config.as_ref().map_err(Clone::clone).and_then(|config| {
-            let cluster = config.get("ClusterName").unwrap_or("cluster");
-            ask(clients, &associations_call(cluster), read_associations)
-        });
-        let by_qos =
-            config.as_ref().is_ok_and(|config| config.get("PreemptType") == Some("preempt/qos"));
-        let preempting =
-            if by_qos { ask(clients, &preempting_call(), read_preempting) } else { Ok(Vec::new()) };
-        let config_file = |config: &Config| config.get("SLURM_CONF").map(PathBuf::from);
-        let conf = config.as_ref().ok().and_then(config_file);
-        let folder = conf.as_deref().and_then(Path::parent);
+        let cluster = config.get("ClusterName").unwrap_or("cluster");
+        let associations = ask(clients, &associations_call(cluster), read_associations);
+        let preempting = match config.get("PreemptType") {
+            Some("preempt/qos") => ask(clients, &preempting_call(), read_preempting),
+            Some(_) | None => Ok(Vec::new()),
+        };
+        let conf = config.get("SLURM_CONF").map(Path::new);
+        let folder = conf.and_then(Path::parent);
         let table = wanted.gate.as_deref().or(folder);
-        let plugstack = config.as_ref().ok().and_then(|config| config.get("PlugStackConfig"));
+        let plugstack = config.get("PlugStackConfig");
         Self {
             script: folder.map(|folder| Seen::look(folder.join("job_submit.lua"))),
             table: table.map(|folder| Seen::look(folder.join(GATE_FILE))),
@@ -145,7 +146,7 @@ impl Facts {
             plugstack: plugstack.map(|path| Seen::look(path.into())),
             versions,
             ping,
-            config,
+            config: Ok(config),
             partitions,
             nodes,
             jobs,
@@ -156,13 +157,25 @@ impl Facts {
         }
     }
 
-    /// The accounts that have users, but for the root's own.
-    pub fn accounts(&self) -> BTreeSet<&str> {
-        let Ok(all) = &self.associations else { return BTreeSet::new() };
-        let is_root = |one: &&Association| one.parent.is_none() && one.user.is_none();
-        let root = all.iter().find(is_root).map(|one| one.account.as_str());
-        let with_users = all.iter().filter(|one| one.user.is_some());
-        with_users.map(|one| one.account.as_str()).filter(|name| Some(*name) != root).collect()
+    /// What is known where slurmctld does not answer: each question more would wait for it again.
+    fn of_none(versions: Vec<(Program, Result<String, String>)>, why: &str) -> Self {
+        let unknown = || why.to_owned();
+        Self {
+            versions,
+            ping: Err(unknown()),
+            config: Err(unknown()),
+            partitions: Err(unknown()),
+            nodes: Err(unknown()),
+            jobs: Err(unknown()),
+            associations: Err(unknown()),
+            caller: Err(unknown()),
+            level: Err(unknown()),
+            preempting: Err(unknown()),
+            script: None,
+            table: None,
+            writable: None,
+            plugstack: None,
+        }
     }
 }
 
@@ -184,8 +197,14 @@ fn caller(clients: &impl Clients) -> Result<(u32, String), String> {
 }
 
 fn said(error: ClientError) -> String {
-    match &error {
+    match error {
         ClientError::NotRun { error, .. } => error.to_string(),
+        // Some say on their standard output what is wrong.
+        ClientError::Refused { said, output, .. }
+            if said.starts_with("exit status") && !output.is_empty() =>
+        {
+            text(&output)
+        }
         other => other.said(),
     }
 }

@@ -108,7 +108,7 @@ impl Finding {
 /// What is to be thought of a cluster, in the order in which a person would put it right.
 pub fn findings(facts: &Facts, wanted: &Wanted) -> Vec<Finding> {
     let mut found = Vec::new();
-    cluster::clients(facts, &mut found);
+    cluster::clients(facts, wanted, &mut found);
     cluster::daemons(facts, &mut found);
     let Ok(config) = &facts.config else {
         // What follows from a configuration that could not be read is no finding.

@@ -26,14 +26,11 @@ pub(super) fn partitions(
         let about = format!("partition {name}");
         let Some(one) = all.iter().find(|one| one.name == *name) else {
             let there: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
-            found.push(
-                Finding::missing(
-                    about,
-                    "there is no such partition",
-                    "its jobs are what is to be governed",
-                )
-                .line(&*wanted.file, format!("partitions: [{}]", there.join(", "))),
-            );
+            found.push(Finding::missing(
+                about,
+                format!("there is no such partition; there are {}", some(&there)),
+                format!("jobs of partitions are what is governed; put it right in {}", wanted.file),
+            ));
             continue;
         };
         found.push(gpus(facts, one, about));

@@ -32,7 +32,7 @@ pub(super) fn rights(facts: &Facts, wanted: &Wanted, config: &Config, found: &mu
     let slurm_user = user_number(config.get("SlurmUser").unwrap_or_default());
     if *uid == 0 || Some(*uid) == slurm_user {
         let as_what = if *uid == 0 { "root" } else { "SlurmUser" };
-        found.push(Finding::good(ABOUT, format!("{who}, which may do all as {as_what}")));
+        found.push(Finding::good(ABOUT, format!("{who}; {as_what} may do everything")));
         return;
     }
     found.push(match &facts.level {
