@@ -1,6 +1,7 @@
 //! `bursar slurm`, and what the configuration says about a cluster of Slurm that is to be governed.
 
 mod check;
+mod history;
 mod import;
 mod init;
 mod scenario;

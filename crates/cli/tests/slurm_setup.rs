@@ -80,12 +80,9 @@ fn a_cluster_is_checked_divided_and_read() {
     ];
     let begun = Instant::now();
     let all = jobs.join(",");
-    while lab
-        .ok("svc", "sacct", &["-a", "-X", "-n", "-P", "-o", "State", "-j", &all])
-        .matches("COMPLETED")
-        .count()
-        < 3
-    {
+    // Slurm's accounts know of a job that has ended, and a second later in which partition it was.
+    let ask = ["-a", "-X", "-n", "-P", "-o", "State", "-r", "free", "-j", &all];
+    while lab.ok("svc", "sacct", &ask).matches("COMPLETED").count() < 3 {
         assert!(begun.elapsed() < Duration::from_secs(60), "the jobs do not end");
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -110,6 +107,14 @@ fn a_cluster_is_checked_divided_and_read() {
     assert!(
         rows.contains("|user-0001|") && !rows.contains("alice") && !rows.contains("a_b"),
         "{rows}"
+    );
+    let mut again = args.to_vec();
+    again.extend(["--force", "--json"]);
+    let answer = bursar(&again);
+    let answer: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("JSON");
+    assert!(
+        answer["jobs"].as_u64() >= Some(2) && answer["counts"]["without_gpus"].as_u64() >= Some(1),
+        "{answer}"
     );
     let scenario = path("history/scenario.yaml");
     let table = ends(0, &["simulate", &scenario, "--policy", "budget", "--policy", "fair-tree"]);

@@ -3,7 +3,10 @@
 //! An account is a budget, its `Fairshare` is its share among its siblings, its users are members. Work belongs to
 //! leaves alone, so the users of an account that is divided get a leaf beside its parts. The root account is the root.
 
+mod names;
+
 use crate::read::{Association, FairShare};
+use names::{budget_name, join, leads_to, some_of, unique};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A budget that was made of an account or a user.
@@ -44,9 +47,6 @@ pub enum UserBudgets {
 /// The largest share that a budget may have, in millionths.
 const SHARE_MICRO_MAX: u64 = 1_000_000_000 * 1_000_000;
 
-/// The most letters of a budget's name.
-const NAME_CHARS_MAX: usize = 64;
-
 /// Makes a tree of a cluster's accounts.
 ///
 /// # Errors
@@ -75,7 +75,7 @@ pub fn plan_budgets(
     if !at_root.is_empty() {
         planner.note(format!(
             "account {root} is the root and no budget: jobs that its users ({}) charge to it are not taken in unless slurm.accounts names a budget for it",
-            names(at_root.iter().map(|(user, _)| *user))
+            some_of(at_root.iter().map(|(user, _)| *user))
         ));
     }
     let mut tree = planner.tree;
@@ -197,7 +197,7 @@ impl Planner<'_> {
                 let own = self.name_for(account, &format!("{name}-own"), &budget.children);
                 self.note(format!(
                     "account {account} has users ({}) beside its sub-accounts: their work belongs to the leaf {whole}/{own}, whose share is the sum of theirs",
-                    names(users.iter().map(|(user, _)| *user))
+                    some_of(users.iter().map(|(user, _)| *user))
                 ));
                 self.leaf(account, &own, &whole, &users, &mut budget.children);
             }
@@ -306,39 +306,6 @@ const fn number(share: FairShare) -> u64 {
     }
 }
 
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
-}
-
-fn names<'a>(people: impl Iterator<Item = &'a str>) -> String {
-    let people: Vec<&str> = people.collect();
-    match people.len() {
-        0..=5 => people.join(", "),
-        many => format!("{} and {} others", people[..4].join(", "), many - 4),
-    }
-}
-
-/// A name that a budget can have: what cannot stand in one becomes `-`.
-fn budget_name(text: &str) -> String {
-    let fit = |one: char| {
-        let fits = one.is_ascii_alphanumeric() || matches!(one, '-' | '_' | '.' | '@');
-        if fits { one } else { '-' }
-    };
-    let name: String = text.chars().take(NAME_CHARS_MAX).map(fit).collect();
-    match name.trim_start_matches(['.', '-']) {
-        "" => "account".to_owned(),
-        name => name.to_owned(),
-    }
-}
-
-fn unique(wanted: &str, siblings: &Siblings) -> String {
-    let base = budget_name(wanted);
-    let short: String = base.chars().take(NAME_CHARS_MAX - 8).collect();
-    let others = (2_u64..).map(|number| format!("{short}-{number}"));
-    let mut candidates = std::iter::once(base).chain(others);
-    candidates.find(|name| !siblings.contains_key(name)).unwrap_or_default()
-}
-
 /// Shares above what a budget may have are made smaller together with their siblings'.
 fn fit_shares(budgets: &mut Siblings, path: &str, notes: &mut Vec<String>) {
     if budgets.values().any(|budget| budget.share_micro > SHARE_MICRO_MAX) {
@@ -351,25 +318,6 @@ fn fit_shares(budgets: &mut Siblings, path: &str, notes: &mut Vec<String>) {
     for (name, budget) in budgets {
         fit_shares(&mut budget.children, &join(path, name), notes);
     }
-}
-
-/// Where the name of an account leads by itself: to the budget of that path, else to the only leaf of that name.
-fn leads_to(budgets: &Siblings, account: &str) -> Option<String> {
-    fn leaves(budgets: &Siblings, path: &str, name: &str, found: &mut Vec<String>) {
-        for (own, budget) in budgets {
-            let whole = join(path, own);
-            if budget.children.is_empty() && own == name {
-                found.push(whole.clone());
-            }
-            leaves(&budget.children, &whole, name, found);
-        }
-    }
-    if budgets.contains_key(account) {
-        return Some(account.to_owned());
-    }
-    let mut found = Vec::new();
-    leaves(budgets, "", account, &mut found);
-    if found.len() == 1 { found.pop() } else { None }
 }
 
 #[cfg(test)]

@@ -104,6 +104,9 @@ pub(crate) struct SlurmInitArgs {
     /// Replace files that are there.
     #[arg(long)]
     pub(crate) force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What `slurm import` takes.
@@ -133,6 +136,9 @@ pub(crate) struct SlurmImportArgs {
     /// Replace files that are there.
     #[arg(long)]
     pub(crate) force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Show no progress.
     #[arg(long, short)]
     pub(crate) quiet: bool,

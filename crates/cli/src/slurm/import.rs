@@ -1,5 +1,6 @@
 //! `bursar slurm import`: what a cluster ran, as a history and a scenario.
 
+use super::history::{History, Told};
 use super::init::{Cluster, Tree, must_be_free, planned, tree};
 use super::scenario::{Parts, hosts, text};
 use super::{ask, clients, must_exist};
@@ -15,24 +16,23 @@ use bursar_site::{BudgetDoc, Budgets};
 use bursar_slurm::UserBudgets;
 use bursar_slurm::client::SystemClients;
 use bursar_slurm::read::{HistoryRow, Mark, history_call, node_call, read_history, read_nodes};
-use bursar_trace::{Format, ReadOptions, Trace};
+use bursar_trace::{Format, ReadOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
-use std::path::Path;
 use std::time::Duration;
 
 const HISTORY: &str = "history.txt";
 const SCENARIO: &str = "scenario.yaml";
 
 /// The column of the history that names budgets.
-const BUDGET_COLUMN: &str = "Budget";
+pub(super) const BUDGET_COLUMN: &str = "Budget";
 
 /// What is charged where an account is no budget.
-const FORMER: &str = "without-budget";
+pub(super) const FORMER: &str = "without-budget";
 
 /// How long sacct may take for a day.
 const DAY_LIMIT: Duration = Duration::from_secs(300);
@@ -56,7 +56,8 @@ pub(super) fn import(args: &SlurmImportArgs) -> Result<(), Failure> {
     }
     source.clients.limit = DAY_LIMIT;
     let rows = read_days(&source, span, args.quiet)?;
-    let mut history = History::of(rows, span, &source);
+    let budgets = Budgets::new(1, source.tree.clone(), Vec::new()).map_err(Failure::input)?;
+    let mut history = History::of(rows, span, &budgets, &source.accounts);
     if history.rows.is_empty() {
         return Err(Failure::input(format!(
             "partition {there}: no job with GPUs was submitted from {} to {}; see sacct -a -r {} -S {0}, and AccountingStorageTRES",
@@ -92,13 +93,24 @@ pub(super) fn import(args: &SlurmImportArgs) -> Result<(), Failure> {
         charged: &history.charged,
     })?;
     let told = write(args, &history, &scenario)?;
-    say(&format!("{about}\n{told}"));
+    if args.json {
+        let files = places.map(|place| place.display().to_string());
+        let mut answer = told.json();
+        answer["about"] = about.into();
+        answer["files"] = files.to_vec().into();
+        say(&format!("{answer:#}\n"));
+    } else {
+        let scenario = places[1].display();
+        say(&format!(
+            "{about}\n{}\nNext:\n\n  bursar simulate {scenario} --policy budget --policy fair-tree\n",
+            told.text()
+        ));
+    }
     Ok(())
 }
 
-/// Writes both files beside their places, sees that they can be simulated, and moves them there. Gives what a person is
-/// told.
-fn write(args: &SlurmImportArgs, history: &History, scenario: &str) -> Result<String, Failure> {
+/// Writes both files beside their places, sees that they can be simulated, and moves them there. Gives what is to be told.
+fn write(args: &SlurmImportArgs, history: &History, scenario: &str) -> Result<Told, Failure> {
     let out = &args.out;
     let cannot =
         |error: &std::io::Error| Failure::input(format!("--out: {}: {error}", out.display()));
@@ -125,7 +137,7 @@ fn write(args: &SlurmImportArgs, history: &History, scenario: &str) -> Result<St
             std::fs::rename(path, out.join(name)).map_err(|error| cannot(&error))?;
             note(&format!("wrote {}", out.join(name).display()));
         }
-        Ok(history.told(&trace, misfits) + &next(&out.join(SCENARIO)))
+        Ok(history.told(&trace, misfits))
     });
     if result.is_err() && !was_there {
         // Only if it is empty, as we made it.
@@ -134,16 +146,15 @@ fn write(args: &SlurmImportArgs, history: &History, scenario: &str) -> Result<St
     result
 }
 
-fn next(scenario: &Path) -> String {
-    let scenario = scenario.display();
-    format!("\nNext:\n\n  bursar simulate {scenario} --policy budget --policy fair-tree\n")
-}
+/// How many days a job may have waited beyond the span.
+const WAIT_DAYS: u64 = 7;
 
 /// A span of time, in seconds since 1970.
 #[derive(Clone, Copy, Debug)]
-struct Span {
-    from_s: u64,
-    until_s: u64,
+pub(super) struct Span {
+    pub(super) now_s: u64,
+    pub(super) from_s: u64,
+    pub(super) until_s: u64,
 }
 
 impl Span {
@@ -163,7 +174,7 @@ impl Span {
                 moment(until_s)
             )));
         }
-        Ok(Self { from_s, until_s })
+        Ok(Self { now_s, from_s, until_s })
     }
 }
 
@@ -187,7 +198,7 @@ fn instant(text: &str, now: Timestamp) -> Result<u64, String> {
 }
 
 /// A moment as files and people have it.
-fn moment(seconds: u64) -> String {
+pub(super) fn moment(seconds: u64) -> String {
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     Timestamp::from_second(seconds).map_or_else(|_| "Unknown".to_owned(), |at| at.to_string())
 }
@@ -256,8 +267,10 @@ impl Source {
 /// Reads the accounts, a day at a time: slurmdbd refuses long answers, and an interrupt is heeded in between.
 fn read_days(source: &Source, span: Span, quiet: bool) -> Result<Vec<HistoryRow>, Failure> {
     const DAY_S: u64 = 86_400;
+    // What was submitted in the span may have run after it.
+    let end_s = span.until_s.saturating_add(WAIT_DAYS * DAY_S).min(span.now_s);
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let days = (span.until_s - span.from_s).div_ceil(DAY_S);
+    let days = (end_s - span.from_s).div_ceil(DAY_S);
     let bar = if quiet || plain || !stderr().is_terminal() {
         ProgressBar::hidden()
     } else {
@@ -266,11 +279,11 @@ fn read_days(source: &Source, span: Span, quiet: bool) -> Result<Vec<HistoryRow>
         ProgressBar::new(days).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
     };
     // A job that runs at midnight is in the answers for both days; the later one knows more of it.
-    let mut rows: BTreeMap<(u64, String), HistoryRow> = BTreeMap::new();
+    let mut rows: BTreeMap<(Option<u64>, String), HistoryRow> = BTreeMap::new();
     let mut from_s = span.from_s;
-    while from_s < span.until_s {
+    while from_s < end_s {
         interrupt::check()?;
-        let until_s = from_s.saturating_add(DAY_S).min(span.until_s);
+        let until_s = from_s.saturating_add(DAY_S).min(end_s);
         let mark = Mark::new();
         let call = history_call(&source.partitions, from_s, until_s, &mark);
         for row in ask(&source.clients, &call, |answer| read_history(answer, &mark))? {
@@ -284,151 +297,21 @@ fn read_days(source: &Source, span: Span, quiet: bool) -> Result<Vec<HistoryRow>
     Ok(rows.into_values().collect())
 }
 
-/// A row, and the budget that its job is charged to.
-#[derive(Debug)]
-struct Charged {
-    row: HistoryRow,
-    budget: String,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// What was read, and how much of it was left out.
-#[derive(Debug, Default)]
-struct History {
-    /// By submission.
-    rows: Vec<Charged>,
-    /// The budgets that they name.
-    charged: BTreeSet<String>,
-    read: usize,
-    elsewhen: usize,
-    without_gpus: usize,
-    waiting: usize,
-    put_back: usize,
-    /// Accounts that are no budgets, with the number of their jobs.
-    without_budget: BTreeMap<String, usize>,
-}
-
-impl History {
-    fn of(rows: Vec<HistoryRow>, span: Span, source: &Source) -> Self {
-        let budgets = Budgets::new(1, source.tree.clone(), Vec::new()).unwrap_or_default();
-        let is_leaf =
-            |path: &String| budgets.get(path).is_some_and(|budget| budget.children.is_empty());
-        let mut history = Self { read: rows.len(), ..Self::default() };
-        for row in rows {
-            if !(span.from_s..span.until_s).contains(&row.submitted) {
-                history.elsewhen += 1;
-            } else if row.gpus() == 0 {
-                history.without_gpus += 1;
-            } else if row.state.starts_with("PENDING") {
-                history.waiting += 1;
-            } else {
-                let found = source.accounts.budget(&budgets, &row.account, &row.user).ok();
-                let budget = found.filter(is_leaf).unwrap_or_else(|| {
-                    *history.without_budget.entry(row.account.clone()).or_default() += 1;
-                    FORMER.to_owned()
-                });
-                history.put_back += usize::from(row.state.starts_with("REQUEUED"));
-                history.charged.insert(budget.clone());
-                history.rows.push(Charged { row, budget });
-            }
+    #[test]
+    fn moments_are_dates_or_times_ago() {
+        let now: Timestamp = "2026-11-30T12:00:00Z".parse().unwrap();
+        let of = |text: &str| instant(text, now).map(moment);
+        assert_eq!(of("30d"), Ok("2026-10-31T12:00:00Z".to_owned()));
+        assert_eq!(of("1h30m"), Ok("2026-11-30T10:30:00Z".to_owned()));
+        assert_eq!(of("2026-10-01T08:00:00+02:00"), Ok("2026-10-01T06:00:00Z".to_owned()));
+        assert!(of("2026-10-01").is_ok() && of("2026-10-01T08:00").is_ok());
+        for bad in ["", "30", "2026", "soon", "2026-13-01", "99999999999d", "1900-01-01T00:00:00Z"]
+        {
+            assert!(of(bad).is_err(), "{bad}");
         }
-        history
     }
-
-    /// Gives users and jobs made-up names: the same for the same, in the order in which they come. Gives the number of
-    /// users whose names stay in those of budgets.
-    fn anonymise(&mut self) -> usize {
-        let (mut users, mut jobs) = (BTreeMap::new(), BTreeMap::new());
-        for Charged { row, .. } in &mut self.rows {
-            row.user = made_up("user", &row.user, &mut users);
-            row.name = made_up("job", &row.name, &mut jobs);
-        }
-        let names: BTreeSet<&str> = self.charged.iter().flat_map(|path| path.split('/')).collect();
-        users.keys().filter(|user| names.contains(user.as_str())).count()
-    }
-
-    /// As `sacct -P` prints it, with the budget beside the account.
-    fn text(&self) -> String {
-        let mut text = format!(
-            "JobID|Submit|Start|End|ElapsedRaw|State|TimelimitRaw|User|Account|Partition|ReqTRES|AllocTRES|{BUDGET_COLUMN}|JobName\n"
-        );
-        let some = |at: Option<u64>| at.map_or_else(|| "Unknown".to_owned(), moment);
-        for Charged { row, budget } in &self.rows {
-            let fields = [
-                &row.job,
-                &moment(row.submitted),
-                &some(row.started),
-                &some(row.ended),
-                &row.elapsed_s,
-                // Not by whom it was cancelled: that is a number of a user.
-                row.state.split_whitespace().next().unwrap_or_default(),
-                &row.limit_minutes,
-                &row.user,
-                &row.account,
-                &row.partition,
-                &row.asked.to_ascii_lowercase(),
-                &row.had.to_ascii_lowercase(),
-                budget,
-                &row.name,
-            ];
-            text += &fields.map(field).join("|");
-            text.push('\n');
-        }
-        text
-    }
-
-    /// What a person is told of it.
-    fn told(&self, trace: &Trace, misfits: u64) -> String {
-        let hours: f64 =
-            trace.jobs.iter().map(|job| f64::from(job.gpus) * job.runtime_ms as f64).sum::<f64>()
-                / 3.6e6;
-        let users: BTreeSet<&str> =
-            trace.jobs.iter().filter_map(|job| job.user.as_deref()).collect();
-        let mut text = format!(
-            "  {} rows read, {} jobs of {} users, {hours:.1} GPU-hours\n",
-            self.read,
-            trace.jobs.len(),
-            users.len()
-        );
-        let mut line = |count: u64, what: &str| {
-            if count > 0 {
-                text += &format!("  {what}: {count}\n");
-            }
-        };
-        line(self.without_gpus as u64 + trace.without_gpus, "left out, without GPUs");
-        line(self.elsewhen as u64, "left out, submitted before or after");
-        line(self.waiting as u64, "left out, still waiting");
-        line(trace.never_started, "left out, cancelled before they ran");
-        line(trace.unfinished, "left out, without an end");
-        line(
-            misfits,
-            "in the history, but left out of simulations, as the cluster has no room for them now",
-        );
-        line(self.put_back as u64, "put back into the queue, each run counted as a job");
-        for told in &trace.notes {
-            text += &format!("  note: {told}\n");
-        }
-        if !self.without_budget.is_empty() {
-            let named: Vec<String> = self
-                .without_budget
-                .iter()
-                .map(|(account, jobs)| format!("{account} ({jobs})"))
-                .collect();
-            text += &format!(
-                "  note: accounts without a budget, whose jobs go to {FORMER}, which has a share of 0: {}\n",
-                named.join(", ")
-            );
-        }
-        text
-    }
-}
-
-/// A field of the history: what would end it is replaced.
-fn field(text: &str) -> String {
-    text.chars().map(|one| if one == '|' || one.is_control() { '_' } else { one }).collect()
-}
-
-fn made_up(what: &str, name: &str, known: &mut BTreeMap<String, usize>) -> String {
-    let number = known.len() + 1;
-    let number = *known.entry(name.to_owned()).or_insert(number);
-    format!("{what}-{number:04}")
 }

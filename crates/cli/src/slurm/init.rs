@@ -44,7 +44,17 @@ pub(super) fn init(args: &SlurmInitArgs) -> Result<(), Failure> {
         files.push(file);
     }
     finish_all(files)?;
-    say(&told(args, &cluster, &planned, &places[0]));
+    let (budgets, leaves) = count(&planned.budgets);
+    if args.json {
+        let files = places.each_ref().map(|place| place.display().to_string());
+        let answer = serde_json::json!({
+            "cluster": cluster.name, "partitions": args.partitions, "budgets": budgets, "leaves": leaves,
+            "accounts": planned.accounts, "notes": planned.notes, "files": files,
+        });
+        say(&format!("{answer:#}\n"));
+    } else {
+        say(&told(args, &cluster, &planned, &places[0]));
+    }
     Ok(())
 }
 
@@ -176,15 +186,17 @@ fn config_text(
     Ok(text)
 }
 
+/// How many budgets there are, and how many leaves.
+fn count(budgets: &BTreeMap<String, PlannedBudget>) -> (usize, usize) {
+    budgets.values().fold((0, 0), |(all, leaves), budget| {
+        let (below, leaves_below) = count(&budget.children);
+        let leaf = usize::from(budget.children.is_empty());
+        (all + 1 + below, leaves + leaf + leaves_below)
+    })
+}
+
 /// What a person is told.
 fn told(args: &SlurmInitArgs, cluster: &Cluster, planned: &PlannedTree, config: &Path) -> String {
-    fn count(budgets: &BTreeMap<String, PlannedBudget>) -> (usize, usize) {
-        budgets.values().fold((0, 0), |(all, leaves), budget| {
-            let (below, leaves_below) = count(&budget.children);
-            let leaf = usize::from(budget.children.is_empty());
-            (all + 1 + below, leaves + leaf + leaves_below)
-        })
-    }
     let (all, leaves) = count(&planned.budgets);
     let mut text = format!(
         "cluster {}: {all} budgets of its accounts, {leaves} of them leaves, for partition {}\n",

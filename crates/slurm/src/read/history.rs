@@ -27,8 +27,8 @@ pub const HISTORY_FIELDS: [&str; 13] = [
 pub struct HistoryRow {
     /// What commands call the job: `1234`, `1234_7`, or `1234_[1-9]` for tasks that wait together.
     pub job: String,
-    /// When it was submitted or put back into the queue, in seconds since 1970.
-    pub submitted: u64,
+    /// When it was submitted or put back into the queue, in seconds since 1970; none if the accounts have lost it.
+    pub submitted: Option<u64>,
     /// When it began, in seconds since 1970.
     pub started: Option<u64>,
     /// When it ended, in seconds since 1970.
@@ -63,12 +63,17 @@ impl HistoryRow {
     }
 }
 
-/// The call that [`read_history`] reads the answer of: all runs in these partitions (all, if none is named) that waited,
-/// ran or ended between two moments in seconds since 1970.
+/// Without states sacct goes by the moment from which a job could have run, which the accounts often lack of jobs that were
+/// held, as governed ones are. `R` stands for all that ran in the span, whatever became of them.
+const STATES: &str = "R,CD,CA,F,TO,NF,OOM,PR,RQ,BF,DL";
+
+/// The call that [`read_history`] reads the answer of: all runs in these partitions (all, if none is named) that ran or
+/// ended between two moments in seconds since 1970.
 pub fn history_call(partitions: &[String], from_s: u64, until_s: u64, mark: &Mark) -> Call {
     let mut args = ["-a", "-D", "-X", "-p", "-n"].map(str::to_owned).to_vec();
     args.push(format!("--delimiter={mark}"));
     args.extend(["-o".to_owned(), HISTORY_FIELDS.join(",")]);
+    args.extend(["-s".to_owned(), STATES.to_owned()]);
     args.extend([
         "-S".to_owned(),
         format!("uts{from_s}"),
@@ -110,13 +115,9 @@ fn history_row(row: &[String]) -> Result<HistoryRow, Unreadable> {
         return Err(Unreadable("a row has not the fields that were asked for".to_owned()));
     };
     let text = |field: &String| field.trim().to_owned();
-    let submitted = moment(submitted).ok_or_else(|| {
-        let (job, submitted) = (job.escape_debug(), submitted.escape_debug());
-        Unreadable(format!("'{submitted}', when job {job} was submitted, is no moment"))
-    })?;
     Ok(HistoryRow {
         job: text(job),
-        submitted,
+        submitted: moment(submitted),
         started: moment(started),
         ended: moment(ended),
         elapsed_s: text(elapsed),
@@ -141,10 +142,12 @@ mod tests {
         let row =
             "4_2@@10@@20@@30@@10@@COMPLETED@@60@@ann@@lab@@gpu@@gres/gpu=1@@gres/gpu=2@@a|b\nc@@\n";
         let rows = read_history(row.as_bytes(), &Mark::of("@@")).unwrap();
-        assert_eq!((&*rows[0].job, rows[0].submitted, rows[0].ended), ("4_2", 10, Some(30)));
+        assert_eq!((&*rows[0].job, rows[0].submitted, rows[0].ended), ("4_2", Some(10), Some(30)));
         assert_eq!((rows[0].gpus(), &*rows[0].name), (2, "a|b\nc"));
-        let bad = row.replace("@@10@@20", "@@soon@@20");
-        assert!(read_history(bad.as_bytes(), &Mark::of("@@")).is_err());
+        let lost =
+            read_history(row.replace("@@10@@20", "@@Unknown@@20").as_bytes(), &Mark::of("@@"));
+        assert_eq!(lost.unwrap()[0].submitted, None);
+        assert!(read_history(b"sacct: error: x", &Mark::of("@@")).is_err());
     }
 
     proptest! {
