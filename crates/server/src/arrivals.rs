@@ -219,3 +219,29 @@ fn name_of(title: &str) -> String {
     let name: String = title.chars().filter(|c| !c.is_control()).take(128).collect();
     if name.trim().is_empty() { "job".into() } else { name }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_lead_to_budgets_and_to_their_users_in_them() {
+        let tree = "lab: {share: 1, children: {vision: {share: 1}, ml: {share: 1, children: {ann: {share: 1}}}}}\n\
+                    ops: {share: 1, children: {vision: {share: 1}}}\nfree: {share: 0}\n";
+        let tree = bursar_site::yaml::read(tree).expect("a tree");
+        let budgets = Budgets::new(1, tree, Vec::new()).expect("budgets");
+        let named = [("ml", "lab/ml"), ("cv", "lab/vision")];
+        let named = named.map(|(account, path)| (account.to_owned(), path.to_owned()));
+        let accounts = AccountBudgets(BTreeMap::from(named));
+        let of = |account: &str, user: &str| accounts.budget(&budgets, account, user);
+        assert_eq!(of("cv", "ann"), Ok("lab/vision".to_owned()));
+        assert_eq!(of("free", "ann"), Ok("free".to_owned()));
+        assert_eq!(of("ml", "ann"), Ok("lab/ml/ann".to_owned()));
+        // Nobody's part of it: work of others is refused, as it is divided.
+        assert_eq!(of("ml", "bo"), Ok("lab/ml".to_owned()));
+        assert!(
+            of("vision", "ann").is_err_and(|why| why.contains("may be lab/vision or ops/vision"))
+        );
+        assert!(of("gone", "ann").is_err_and(|why| why.contains("is no budget")));
+    }
+}

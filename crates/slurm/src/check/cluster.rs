@@ -122,7 +122,7 @@ pub(super) fn accounting(facts: &Facts, config: &Config, found: &mut Vec<Finding
             Finding::missing(
                 "AccountingStorageTRES",
                 format!("{} {} not counted", some(&lacks), if lacks.len() == 1 { "is" } else { "are" }),
-                "GPUs that Slurm does not count are not charged; slurmctld and slurmdbd must be started again for it",
+                "GPUs that Slurm does not count are not charged; slurmctld must be started again for it",
             )
             .line("slurm.conf", format!("AccountingStorageTRES={}", line.join(","))),
         );
