@@ -229,13 +229,15 @@ impl SystemClients {
         if self.through.is_empty() {
             return Ok(rustix::process::geteuid().as_raw());
         }
-        let shown = self.through.join(" ");
-        let output = self.command(&self.through, "id").arg("-u").stdin(Stdio::null()).output();
-        let output = output.map_err(|error| format!("{shown} cannot be run: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
+        let answer =
+            self.run(&Call::new(Program::Id, ["-u"])).map_err(|error| error.to_string())?;
+        let text = String::from_utf8_lossy(&answer);
         text.trim().parse().map_err(|_| {
-            let said = one_line(&String::from_utf8_lossy(&output.stderr));
-            format!("{shown} id -u gives no number of a user: {said}")
+            format!(
+                "{} id -u gives no number of a user: {}",
+                self.through.join(" "),
+                one_line(&text)
+            )
         })
     }
 
