@@ -9,7 +9,7 @@ mod scenario;
 use crate::args::{SlurmClients, SlurmVerb};
 use crate::failure::Failure;
 use bursar_server::arrivals::AccountBudgets;
-use bursar_server::slurm::SlurmWanted;
+use bursar_server::slurm::{SlurmMode, SlurmWanted};
 use bursar_site::declare::Duration;
 use bursar_slurm::client::{Call, ClientError, Clients as _, SystemClients};
 use bursar_slurm::read::Unreadable;
@@ -81,6 +81,7 @@ fn must_exist(
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SlurmBlock {
+    mode: Mode,
     /// The partitions that are governed.
     pub(crate) partitions: Vec<String>,
     /// Which budgets Slurm's accounts are, where the names do not say so.
@@ -98,6 +99,14 @@ pub(crate) struct SlurmBlock {
     signal_to: Option<SignalTo>,
     start_within: Option<Duration>,
     starts_at_once: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    #[default]
+    Govern,
+    Watch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -156,6 +165,10 @@ impl SlurmBlock {
             clients.env.insert("SLURM_CONF".into(), conf.display().to_string());
         }
         Ok(SlurmWanted {
+            mode: match self.mode {
+                Mode::Govern => SlurmMode::Govern,
+                Mode::Watch => SlurmMode::Watch,
+            },
             options,
             clients,
             accounts: AccountBudgets(self.accounts.clone()),

@@ -160,6 +160,7 @@ fn open(data: &Path, label: &str) -> Result<f64, Failure> {
     let store = Store::open_or_create(data.join("site"), Check::Full)?;
     let engine = LocalEngine::open(&data.join("engine"), LocalOptions::new(vec!["true".into()]))?;
     let options = StartOptions {
+        watches: false,
         checkpoint_root: data.join("checkpoints"),
         log_bytes_max: 1,
         log_files_max: 1,

@@ -51,8 +51,26 @@ pub struct StartOptions {
     pub queue: crate::queue::QueueLimits,
     /// How long the logs of an attempt are kept after its end.
     pub keep_logs: Duration,
+    /// Whether nothing is decided: what others start is watched.
+    pub watches: bool,
     /// Which budgets the accounts of an engine with its own queue are.
     pub account_budgets: AccountBudgets,
+}
+
+/// What is said of requests that would change what somebody else decides.
+const WATCHES: &str = "this site only watches Slurm (slurm.mode: watch): use Slurm's own commands";
+
+/// Whether a request would have work start, stop or wait.
+const fn changes_work(body: &Body) -> bool {
+    matches!(
+        body,
+        Body::Submitted(_)
+            | Body::Released { .. }
+            | Body::Requeued { .. }
+            | Body::Cancelled { .. }
+            | Body::DrainStarted { .. }
+            | Body::HostUp { .. }
+    )
 }
 
 /// How long a look at the hosts is good for, in milliseconds.
@@ -233,6 +251,9 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         request: impl FnOnce(&Site) -> Result<(Vec<Body>, T), Refused>,
     ) -> Result<(Vec<Record>, T), Failure> {
         let (bodies, told) = request(self.current()?)?;
+        if self.options.watches && bodies.iter().any(changes_work) {
+            return Err(Refused::conflict(WATCHES).into());
+        }
         if bodies.is_empty() {
             return Ok((Vec::new(), told));
         }
@@ -287,7 +308,11 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             let records = self.records(Some(&author), vec![body]);
             self.put(&records)?;
         }
-        self.plan()?;
+        // What is watched waits for somebody else's decisions. It is in the queue for a moment at most, when it runs by
+        // now on what by the books is still another's.
+        if !self.options.watches || !self.site.anything_queued() {
+            self.plan()?;
+        }
         self.act(&seen, &runs, &news.forget, &hosts);
         self.clock.beat();
         if let Err(error) = self.engine.purge_some(self.options.keep_logs) {

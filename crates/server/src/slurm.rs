@@ -2,17 +2,35 @@
 
 use crate::arrivals::AccountBudgets;
 use crate::daemon::Daemon;
+use crate::settings::SettingsWanted;
 use crate::watch::{Watch, Watcher};
 use crate::{Clock, Journal};
 use bursar_engine::Engine;
 use bursar_site::Site;
-use bursar_slurm::{Gate, GatePartition, SlurmEngine, SlurmOptions, client::SystemClients};
+use bursar_site::record::SettingsDoc;
+use bursar_slurm::client::SystemClients;
+use bursar_slurm::{
+    GATE_FILE, Gate, GatePartition, HandedBack, SlurmEngine, SlurmOptions, Undeclared, WatchEngine,
+    hand_back,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is said about a cluster of Slurm that is to be governed.
+/// What Bursar does on a cluster of Slurm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlurmMode {
+    /// It decides.
+    #[default]
+    Govern,
+    /// It looks, and changes nothing.
+    Watch,
+}
+
+/// What is said about a cluster of Slurm that is to be governed, or watched.
 #[derive(Clone, Debug)]
 pub struct SlurmWanted {
+    /// Which of both.
+    pub mode: SlurmMode,
     /// How the engine goes about.
     pub options: SlurmOptions,
     /// How Slurm's clients are run.
@@ -26,13 +44,52 @@ pub struct SlurmWanted {
 }
 
 impl SlurmWanted {
+    /// With what counts for jobs for which nothing was declared.
+    #[must_use]
+    pub fn with_usual(&self, settings: &SettingsWanted) -> Self {
+        let usual = SettingsDoc::default();
+        let least = settings.default_min_runtime_ms.unwrap_or(usual.default_min_runtime_ms);
+        let most = settings.horizon_ms.unwrap_or(usual.horizon_ms);
+        let min_runtime_s = least.min(most) / 1000;
+        let undeclared = Undeclared { min_runtime_s, resumable: self.resumable };
+        let options = SlurmOptions { undeclared, ..self.options.clone() };
+        Self { options, ..self.clone() }
+    }
+
     /// Opens the engine, whose records lie in `folder`.
     ///
     /// # Errors
     /// One line that says what cannot be had.
-    pub fn open(&self, folder: &Path) -> Result<SlurmEngine, String> {
-        SlurmEngine::open(folder, self.options.clone(), self.clients.clone())
-            .map_err(|error| error.to_string())
+    pub fn open(&self, folder: &Path) -> Result<Box<dyn Engine>, String> {
+        let (options, clients) = (self.options.clone(), self.clients.clone());
+        Ok(match self.mode {
+            SlurmMode::Govern => {
+                Box::new(SlurmEngine::open(folder, options, clients).map_err(text)?)
+            }
+            SlurmMode::Watch => {
+                Box::new(WatchEngine::open(folder, options, clients).map_err(text)?)
+            }
+        })
+    }
+
+    /// If it was governed before and is only watched now: gives all that waits back to Slurm, in the order of the site.
+    /// What people should know of that.
+    ///
+    /// # Errors
+    /// One line that says what could not be done.
+    pub fn hand_back(&self, site: &Site) -> Result<Option<String>, String> {
+        let governed = self.gate.as_ref().is_some_and(|folder| folder.join(GATE_FILE).exists());
+        if self.mode != SlurmMode::Watch || !governed {
+            return Ok(None);
+        }
+        let done = hand_back(
+            &self.clients,
+            &self.options.partitions,
+            self.gate.as_deref(),
+            &site.handback_order(),
+        );
+        let done = done.map_err(|error| format!("slurm.mode: governing cannot end: {error}"))?;
+        Ok(Some(told_of(&done)))
     }
 
     /// What the gate is to know of this site, and of the user as whom Slurm is called.
@@ -58,6 +115,26 @@ impl SlurmWanted {
     }
 }
 
+/// What became of jobs that were given back, in one line.
+#[must_use]
+pub fn told_of(done: &HandedBack) -> String {
+    let mut told = format!(
+        "governing has ended: {} jobs that waited were released to Slurm, in their order",
+        done.released.len()
+    );
+    if !done.left.is_empty() {
+        let said = done.said.as_deref().unwrap_or("no more is known");
+        let some: Vec<&str> = done.left.iter().take(5).map(String::as_str).collect();
+        let some = some.join(", ");
+        told += &format!("; {} are still on hold, such as {some} ({said})", done.left.len());
+    }
+    told
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
 /// Keeps the gate's table as the site is.
 pub(crate) struct GateKeeper {
     wanted: SlurmWanted,
@@ -76,7 +153,8 @@ impl GateKeeper {
     /// # Errors
     /// If it is not known as whom Slurm is called.
     pub(crate) fn new(wanted: &SlurmWanted) -> Result<Option<Self>, String> {
-        let Some(folder) = wanted.gate.clone() else { return Ok(None) };
+        let governs = wanted.mode == SlurmMode::Govern;
+        let Some(folder) = wanted.gate.clone().filter(|_| governs) else { return Ok(None) };
         let uid = wanted.clients.uid().map_err(|error| format!("slurm.run_by: {error}"))?;
         Ok(Some(Self { wanted: wanted.clone(), folder, uid, written: None, looked: None }))
     }

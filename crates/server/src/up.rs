@@ -14,7 +14,7 @@ use crate::ours::{Owner, Within, highest_workload};
 use crate::queue::QueueLimits;
 use crate::report::{self, ReportKey};
 use crate::settings::SettingsWanted;
-use crate::slurm::{self, GateKeeper, SlurmWanted, Watching};
+use crate::slurm::{self, GateKeeper, SlurmMode, SlurmWanted, Watching};
 use crate::watch::{Measured, Watch};
 use bursar_engine::local::Logs;
 use bursar_engine::{Engine, GpuSource, HostFacts, LocalEngine, LocalOptions};
@@ -186,7 +186,7 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
     let report_key = ReportKey::open(&options.data)
         .map_err(|error| format!("{}: {error}", options.data.display()))?;
     let Opened { engine, hosts: found, logs, mut notes } = match &options.slurm {
-        Some(slurm) => open_slurm(slurm, &engine_dir)?,
+        Some(slurm) => open_slurm(slurm, &options.settings, &engine_dir)?,
         None => open_local(&options, &engine_dir, &checkpoints, is_short.then_some(&socket))?,
     };
     let numbers_from = highest_workload(&options.work, &engine_dir).map_err(text)? + 1;
@@ -213,6 +213,7 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
         log_files_max: options.rotation.files_max,
         accounts: options.accounts,
         report_key: is_short.then(|| report_key.clone()),
+        watches: options.slurm.as_ref().is_some_and(|slurm| slurm.mode == SlurmMode::Watch),
         account_budgets: options
             .slurm
             .as_ref()
@@ -241,6 +242,9 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
         let listener = is_short.then(listen).transpose();
         listener.map_err(|error| format!("{}: {error}", socket.display()))?
     };
+    if let Some(slurm) = &options.slurm {
+        notes.extend(slurm.hand_back(daemon.site())?);
+    }
     let mut gate = options.slurm.as_ref().map(GateKeeper::new).transpose()?.flatten();
     if let Some(gate) = &mut gate {
         // Who is told that it is up may submit at once.
@@ -310,8 +314,12 @@ fn open_local(
     Ok(Opened { engine: Box::new(engine), hosts, logs, notes })
 }
 
-fn open_slurm(slurm: &SlurmWanted, engine_dir: &Path) -> Result<Opened, String> {
-    let mut engine = slurm.open(engine_dir)?;
+fn open_slurm(
+    slurm: &SlurmWanted,
+    settings: &SettingsWanted,
+    engine_dir: &Path,
+) -> Result<Opened, String> {
+    let mut engine = slurm.with_usual(settings).open(engine_dir)?;
     let mut hosts = engine.hosts().map_err(|error| format!("slurm: {error}"))?;
     hosts.retain(|host| host.gpus > 0);
     if hosts.is_empty() {
@@ -320,7 +328,7 @@ fn open_slurm(slurm: &SlurmWanted, engine_dir: &Path) -> Result<Opened, String> 
             slurm.options.partitions.join(", ")
         ));
     }
-    Ok(Opened { engine: Box::new(engine), hosts, logs: None, notes: Vec::new() })
+    Ok(Opened { engine, hosts, logs: None, notes: Vec::new() })
 }
 
 impl Up {

@@ -56,7 +56,9 @@ impl Refused {
         Self { kind: RefusedKind::NotFound, message: message.to_string() }
     }
 
-    pub(crate) fn conflict(message: impl fmt::Display) -> Self {
+    /// What does not fit how things are by now.
+    #[must_use]
+    pub fn conflict(message: impl fmt::Display) -> Self {
         Self { kind: RefusedKind::Conflict, message: message.to_string() }
     }
 }

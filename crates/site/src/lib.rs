@@ -16,6 +16,7 @@ mod entry;
 pub mod error;
 mod fold;
 pub mod forecast;
+mod handback;
 mod open;
 mod outcome;
 pub mod past;

@@ -212,6 +212,15 @@ impl Site {
         Some((state, self.host_reasons.get(name).is_some_and(|(_, by_engine)| *by_engine)))
     }
 
+    /// Whether any workload waits for GPUs.
+    pub fn anything_queued(&self) -> bool {
+        let waits = |number: &u64| {
+            let work = self.works.get(number);
+            work.is_some_and(|work| work.latest().is_none_or(|one| one.ended_ms.is_some()))
+        };
+        self.places.values().any(waits)
+    }
+
     /// Why a host is drained or down.
     pub fn host_reason(&self, name: &str) -> Option<&str> {
         self.host_reasons.get(name).map(|(why, _)| why.as_str())

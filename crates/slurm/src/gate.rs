@@ -79,6 +79,18 @@ impl Gate {
         Ok(text)
     }
 
+    /// Takes the table away: nothing is governed any more, and Slurm need not be told.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; that there is none is no error.
+    pub fn remove(folder: &Path) -> io::Result<()> {
+        match fs::remove_file(folder.join(GATE_FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes the table into this folder, if it is not there as it should be; whether it was written. It is whole
     /// whenever it is read, and Slurm need not be told.
     ///

@@ -6,6 +6,8 @@
 //! from the queue and the accounts what became of them. It drives Slurm by its command-line clients alone
 //! ([`client`]), as an administrator of Slurm or with a token of one.
 //!
+//! [`WatchEngine`] only looks: it tells of what Slurm does by itself.
+//!
 //! **Invariant: a job runs only after its attempt was recorded**, as far as it is the engine that starts it. A job runs
 //! for one attempt at most once: as soon as it is seen to run it is put on hold again, which does nothing to a running
 //! job but keeps whatever puts it back into the queue from starting it.
@@ -24,15 +26,17 @@ pub mod client;
 pub mod declare;
 mod engine;
 mod gate;
+mod handback;
 mod options;
 mod outcome;
 pub mod read;
 mod records;
 
 pub use budgets::{PlannedBudget, PlannedTree, UserBudgets, plan_budgets};
-pub use engine::SlurmEngine;
+pub use engine::{SlurmEngine, WatchEngine};
 pub use gate::{GATE_FILE, Gate, GatePartition, JOB_SUBMIT_LUA, SPANK_PLUGIN_C};
-pub use options::{SignalTarget, SlurmOptions, SlurmSignal, SubmitOptions};
+pub use handback::{HandbackError, HandedBack, hand_back};
+pub use options::{SignalTarget, SlurmOptions, SlurmSignal, SubmitOptions, Undeclared};
 pub use outcome::Ending;
 
 /// 64 random bits in hexadecimal. Without randomness from the system, the time and a counter: distinct, not secret.

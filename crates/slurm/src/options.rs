@@ -1,5 +1,7 @@
 //! How the engine is to go about.
 
+use crate::declare::Note;
+use crate::read::Job;
 use bursar_engine::{Error, ErrorKind};
 use std::fmt;
 use std::path::PathBuf;
@@ -32,6 +34,17 @@ pub struct SlurmOptions {
     pub silence_max: Duration,
     /// How work that did not come through Slurm's queue is submitted. None: it is refused.
     pub submit: Option<SubmitOptions>,
+    /// What counts for jobs for which nobody declared anything: those from before us, and those that are only watched.
+    pub undeclared: Undeclared,
+}
+
+/// What counts for jobs for which nothing was declared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Undeclared {
+    /// Their `min-runtime` in seconds, if their time limit is no shorter.
+    pub min_runtime_s: u64,
+    /// Whether they can go on from what they saved.
+    pub resumable: bool,
 }
 
 /// How work is submitted that did not come through Slurm's queue.
@@ -61,7 +74,15 @@ impl SlurmOptions {
             accounting_patience: Duration::from_secs(30),
             silence_max: Duration::from_secs(10),
             submit: None,
+            undeclared: Undeclared::default(),
         }
+    }
+
+    /// The note of a job for which nothing was declared.
+    pub(crate) fn note_of(&self, job: &Job, tag: String) -> Note {
+        let Undeclared { min_runtime_s, resumable } = self.undeclared;
+        let limit_s = job.limit_ms.map_or(u64::MAX, |ms| ms / 1000);
+        Note { min_runtime_s: min_runtime_s.min(limit_s), resumable, ..Note::new(tag) }
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

@@ -207,6 +207,7 @@ impl World {
         let watch = Watch { hub: Arc::new(Hub::default()), metrics: Arc::new(Metrics::default()) };
         let processes = Processes::default();
         let options = StartOptions {
+            watches: false,
             checkpoint_root: data.join("checkpoints"),
             snapshot_every: 100,
             report_key: None,

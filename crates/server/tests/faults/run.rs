@@ -80,6 +80,7 @@ fn first() -> Vec<Body> {
 
 fn open(world: &World) -> Result<Alive, Failure> {
     let options = StartOptions {
+        watches: false,
         checkpoint_root: "/nowhere".into(),
         log_bytes_max: 1,
         log_files_max: 1,

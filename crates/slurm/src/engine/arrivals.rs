@@ -1,6 +1,7 @@
 //! What users gave to Slurm, and what of it waits for us.
 
 use super::SlurmEngine;
+use super::names::number_of;
 use crate::declare::Note;
 use crate::read::{Job, JobState};
 use crate::records::moment_of;
@@ -80,8 +81,8 @@ impl SlurmEngine {
             if !given.insert(id.clone()) {
                 continue;
             }
-            let tag = format!("{}.{}", crate::now_ms() / 1000, crate::random_hex());
-            commands.push(format!("update JobId={id} AdminComment={}", Note::new(tag)));
+            let note = self.options.note_of(job, self.names.tag(job));
+            commands.push(format!("update JobId={id} AdminComment={note}"));
         }
         if !commands.is_empty() {
             // One that has ended meanwhile refuses; others are asked again at the next look.
@@ -98,11 +99,6 @@ impl SlurmEngine {
         let parts = (0..hosts).map(|at| each + u32::from(at < rest));
         job.nodes.iter().cloned().zip(parts).collect()
     }
-}
-
-/// The numbers in a job's id: of the job or its array, and of the task.
-fn number_of(job: &Job) -> (u64, u32) {
-    job.task.unwrap_or_else(|| (job.id.parse().unwrap_or(u64::MAX), 0))
 }
 
 /// Why Slurm would not start a job that is released, where that can be known.
@@ -145,7 +141,7 @@ impl Throttles {
     }
 }
 
-fn arrival(job: &Job, note: &Note, name: String, state: ArrivalState) -> Arrival {
+pub(super) fn arrival(job: &Job, note: &Note, name: String, state: ArrivalState) -> Arrival {
     Arrival {
         name,
         shown: job.id.clone(),

@@ -165,7 +165,7 @@ impl SlurmEngine {
         Ok(())
     }
 
-    fn is_missed_for_long(&mut self, key: &AttemptKey) -> bool {
+    pub(super) fn is_missed_for_long(&mut self, key: &AttemptKey) -> bool {
         let since = self.missed_since.entry(key.clone()).or_insert_with(Instant::now);
         since.elapsed() > self.options.accounting_patience
     }

@@ -7,10 +7,15 @@ mod judge;
 mod leave;
 mod logs;
 mod look;
+mod names;
 mod observe;
 mod start;
 mod submit;
+mod watch;
 
+pub use watch::WatchEngine;
+
+use self::names::Names;
 use crate::client::{Call, ClientError, Clients, Program};
 use crate::options::SlurmOptions;
 use crate::read::{Job, Node};
@@ -50,6 +55,8 @@ pub struct SlurmEngine {
     reasons: BTreeMap<AttemptKey, String>,
     /// Since when an attempt is seen to run.
     seen_running: BTreeMap<AttemptKey, Instant>,
+    /// Names for jobs from before us.
+    names: Names,
     /// The ids of the arrivals that were told last, by their names.
     waiting_ids: BTreeMap<String, String>,
     /// Attempts that are known to have been put on hold again while they ran.
@@ -83,6 +90,7 @@ impl SlurmEngine {
             stopped_at: BTreeMap::new(),
             reasons: BTreeMap::new(),
             seen_running: BTreeMap::new(),
+            names: Names::open(folder),
             waiting_ids: BTreeMap::new(),
             guarded: BTreeMap::new(),
         };

@@ -195,7 +195,7 @@ impl SlurmEngine {
     }
 }
 
-fn running(started_s: u64, record: &Record) -> AttemptState {
+pub(super) fn running(started_s: u64, record: &Record) -> AttemptState {
     AttemptState::Running {
         started_at: moment_of(started_s),
         warned: record.warning == Told::Sent,
