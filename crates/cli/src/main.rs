@@ -31,6 +31,7 @@ mod told;
 mod trace;
 mod up;
 mod verify;
+mod whatif;
 
 use args::{Cli, Verb};
 use clap::Parser;
@@ -94,6 +95,7 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Audit(args) => operate::audit(args),
         Verb::Token(verb) => token::token(verb),
         Verb::Export(verb) => export::export(verb),
+        Verb::WhatIf(args) => whatif::whatif(args),
         Verb::Backup(args) => keep::backup(args),
         Verb::Restore(args) => keep::restore(args),
         Verb::Check(args) => keep::check(args),

@@ -44,6 +44,18 @@ fn table(header: Vec<String>) -> Table {
     table
 }
 
+/// Rows of words below a header; all columns but the first two are aligned right.
+pub(crate) fn rows<'a>(
+    header: impl Iterator<Item = &'a str>,
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
+    let mut table = table(header.map(str::to_owned).collect());
+    rows.for_each(|row| {
+        table.add_row(row);
+    });
+    finish(table)
+}
+
 fn finish(mut table: Table) -> String {
     let columns = table.column_count();
     for column in 1..columns {

@@ -37,6 +37,10 @@ impl Span {
         let told = told.map(|since| since.max(attempt.decided_ms).min(now));
         let since = attempt.started_ms.or(told);
         let until = match (exited.started_at, since) {
+            // It ran before the site began, and is charged from then on.
+            (Some(moment), Some(since)) if moment.unix_ms < clock.unix_ms(0) => {
+                clock.site_ms(exited.ended_at).max(since)
+            }
             (Some(moment), Some(since)) => since + between(moment, exited.ended_at),
             (_, since) => clock.site_ms(exited.ended_at).max(since.unwrap_or(0)),
         };

@@ -280,7 +280,8 @@ impl History {
 fn ran(work: &Work) -> Vec<String> {
     let mut ran = Vec::new();
     for attempt in &work.attempts {
-        let Some(start_ms) = attempt.started_ms.filter(|start| *start >= work.submitted_ms) else {
+        // What was found running began before it was known here.
+        let Some(start_ms) = attempt.started_ms.map(|start| start.max(work.submitted_ms)) else {
             continue;
         };
         if attempt.ended_ms.is_some_and(|end_ms| end_ms <= start_ms) {

@@ -8,6 +8,7 @@ mod live;
 mod site;
 mod slurm;
 mod trace;
+mod whatif;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ pub(crate) use site::{
 };
 pub(crate) use slurm::{SlurmClients, SlurmImportArgs, SlurmInitArgs, SlurmVerb};
 pub(crate) use trace::{ConvertArgs, DescribeArgs, ReadArgs, TraceVerb};
+pub(crate) use whatif::WhatIfArgs;
 
 /// The treasurer of a GPU cluster: decides by budgets, simulates it, explains it.
 #[derive(Debug, Parser)]
@@ -84,6 +86,9 @@ pub(crate) enum Verb {
     /// Write what a site knows for other verbs.
     #[command(subcommand, after_help = EXPORT_HELP)]
     Export(ExportVerb),
+    /// Play again what the site has seen: what happened beside what budgets would have done.
+    #[command(name = "whatif")]
+    WhatIf(Box<WhatIfArgs>),
     /// Copy a site's journal, while it is up or not.
     Backup(BackupArgs),
     /// Make a data folder from a backup.
@@ -127,6 +132,7 @@ impl Verb {
             | Self::Host(_)
             | Self::Audit(_)
             | Self::Token(_)
+            | Self::WhatIf(_)
             | Self::DemoTrain(_) => true,
             Self::Simulate(_)
             | Self::Explain(_)

@@ -22,27 +22,43 @@ pub(crate) struct Governed {
     pub(crate) site: Option<Site>,
     folder: tempfile::TempDir,
     token: String,
+    budgets: String,
+    settings: String,
 }
 
 impl Governed {
-    /// All nodes, governed by a new site with these budgets; `rest` is what else its configuration says.
+    /// All nodes, governed by a new site with these budgets; `settings` is what else its settings say.
     pub(crate) fn with(budgets: &str, settings: &str) -> Self {
-        let (lab, folder) = (Lab::all_nodes(), folder());
+        let settings = format!("default_min_runtime: 0s, {settings}");
+        let mut governed = Self::not_yet(budgets, &settings);
+        governed.configure("govern");
+        governed.up();
+        governed
+    }
+
+    /// All nodes, which nobody governs, and a site that is not created yet.
+    pub(crate) fn not_yet(budgets: &str, settings: &str) -> Self {
+        let lab = Lab::all_nodes();
+        bursar_slurm::Gate::remove(&bursar_slurm_lab::folder().join("etc")).expect("no gate");
+        let (budgets, settings) = (budgets.to_owned(), settings.to_owned());
+        Self { lab, site: None, folder: folder(), token: String::new(), budgets, settings }
+    }
+
+    /// Writes the configuration, which counts when the daemon comes up next.
+    pub(crate) fn configure(&self, mode: &str) {
+        let (budgets, settings) = (&self.budgets, &self.settings);
         let etc = bursar_slurm_lab::folder().join("etc");
         let run_by: Vec<String> =
             bursar_slurm_lab::through("svc").iter().map(|word| format!("{word:?}")).collect();
         let config = format!(
             "data: site\nlisten: 127.0.0.1:0\nowner: svc\nbudgets: budgets.yaml\ntoken_out: token\n\
-             settings: {{lookback: 10m, horizon: 10m, grace: 10s, default_min_runtime: 0s, warn_before: 1s, {settings}}}\n\
-             slurm:\n  partitions: [main]\n  gate: {}\n  run_by: [{}]\n",
+             settings: {{lookback: 10m, horizon: 10m, grace: 10s, warn_before: 1s, {settings}}}\n\
+             slurm:\n  mode: {mode}\n  partitions: [main]\n  gate: {}\n  run_by: [{}]\n",
             etc.display(),
             run_by.join(", ")
         );
-        fs::write(folder.path().join("bursar.yaml"), config).expect("a configuration");
-        fs::write(folder.path().join("budgets.yaml"), budgets).expect("budgets");
-        let mut governed = Self { lab, site: None, folder, token: String::new() };
-        governed.up();
-        governed
+        fs::write(self.path("bursar.yaml"), config).expect("a configuration");
+        fs::write(self.path("budgets.yaml"), budgets).expect("budgets");
     }
 
     /// The daemon comes up, again if it was up before.
@@ -57,6 +73,12 @@ impl Governed {
         }
         site.token.clone_from(&self.token);
         self.site = Some(site);
+    }
+
+    /// The daemon ends as an operator ends it.
+    pub(crate) fn down(&mut self) {
+        let code = self.site.take().expect("it is up").stop();
+        assert_eq!(code, Some(0));
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -7,5 +7,6 @@ mod governed;
 mod order;
 #[path = "../support/mod.rs"]
 mod support;
+mod watched;
 
 pub(crate) use support::*;

@@ -18,7 +18,10 @@ const GUARD_AGAIN: Duration = Duration::from_secs(30);
 impl SlurmEngine {
     pub(super) fn see_attempts(&mut self) -> Result<Vec<Observation>, Error> {
         self.start_waiting()?;
-        let jobs = self.look()?.to_vec();
+        let mut jobs = self.look()?.to_vec();
+        if self.claim_watched(&jobs)? {
+            jobs = self.look()?.to_vec();
+        }
         self.take_over(&jobs)?;
         let mut unseen = Unseen::default();
         let mut to_guard = Vec::new();
@@ -138,6 +141,36 @@ impl SlurmEngine {
             self.guarded.insert(key.clone(), now);
         }
         again
+    }
+
+    /// What was only watched and is to be governed now: the job that runs gets its name, and its attempt's claim. Whether
+    /// there were any.
+    fn claim_watched(&self, jobs: &[Job]) -> Result<bool, Error> {
+        let mut commands = Vec::new();
+        for (key, record) in self.records.all() {
+            let (Stage::Running { started_s }, Some(id)) = (&record.stage, &record.job) else {
+                continue;
+            };
+            let is_it =
+                |job: &&Job| job.note.is_none() && job.id == *id && job.started == Some(*started_s);
+            let Some(job) = jobs.iter().find(is_it).filter(|job| job.holds_hosts()) else {
+                continue;
+            };
+            let tag = record.name.split('_').next().unwrap_or_default().to_owned();
+            let note = crate::declare::Note {
+                claim: Some(key.clone()),
+                resumable: record.resumable,
+                ..self.options.note_of(job, tag)
+            };
+            let requeue = u8::from(record.resumable);
+            commands.push(format!("update JobId={id} AdminComment={note} Requeue={requeue}"));
+        }
+        if commands.is_empty() {
+            return Ok(false);
+        }
+        // One that has ended meanwhile refuses.
+        let _ = self.scontrol_all(&commands);
+        Ok(true)
     }
 
     /// Work that runs for an attempt which no record here knows: the records were lost, the job says whose it is.
