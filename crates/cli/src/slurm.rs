@@ -4,6 +4,7 @@ mod check;
 mod history;
 mod import;
 mod init;
+mod release;
 mod scenario;
 
 use crate::args::{SlurmClients, SlurmVerb};
@@ -24,6 +25,8 @@ pub(crate) fn slurm(verb: &SlurmVerb) -> Result<(), Failure> {
         SlurmVerb::Check { config, json } => check::check(config, *json),
         SlurmVerb::Init(args) => init::init(args),
         SlurmVerb::Import(args) => import::import(args),
+        SlurmVerb::Release { config, json } => release::release(config, *json),
+        SlurmVerb::Watchdog(args) => release::watchdog(args),
         SlurmVerb::Gate => {
             crate::shown::say_raw(JOB_SUBMIT_LUA);
             Ok(())

@@ -110,6 +110,7 @@ fn metrics(policies: &[PolicySummary]) -> String {
 /// The span of the metrics: in days, unless it is short.
 fn measured(seconds: f64) -> String {
     match seconds {
+        ..7_200.0 => format!("{:.1} minutes", seconds / 60.0),
         ..172_800.0 => format!("{:.1} hours", seconds / 3_600.0),
         _ => format!("{:.1} days", seconds / 86_400.0),
     }
@@ -153,12 +154,15 @@ fn waits(policies: &[PolicySummary]) -> String {
 fn budgets(policies: &[PolicySummary]) -> String {
     let mut table = table(header("budget", policies));
     let count = policies.first().map_or(0, |policy| policy.budgets.len());
+    let most = policies.iter().flat_map(|policy| &policy.budgets);
+    let most = most.map(|one| one.owed_gpu_hours.max(one.delivered_gpu_hours)).fold(0.0, f64::max);
+    let digits = if most < 10.0 { 2 } else { 0 };
     for row in 0..count {
         let name = policies[0].budgets[row].budget.clone();
         let values = policies.iter().map(|policy| {
             let budget = &policy.budgets[row];
             format!(
-                "{:.0} of {:.0}  {}",
+                "{:.digits$} of {:.digits$}  {}",
                 budget.delivered_gpu_hours,
                 budget.owed_gpu_hours,
                 percent(budget.delivered_ratio)

@@ -32,6 +32,24 @@ Jobs with GPUs that were submitted in the span are read from sacct, a day at a t
 
 Exit codes: 0 done, 1 a fault on the way, 2 bad input, 130 interrupted (nothing is written).";
 
+const RELEASE_HELP: &str = "\
+Examples:
+  bursar slurm release --config bursar.yaml
+
+For when governing has to end and the site is down. The gate's table is taken away, so that jobs do not enter on hold any
+more, and all that is on hold is released to Slurm, in the order in which it would have started. What runs, runs on.
+While the site is up: set slurm.mode: watch and start it again, which does the same.
+
+Exit codes: 0 done, 1 something is still on hold or Slurm does not answer, 2 bad input.";
+
+const WATCHDOG_HELP: &str = "\
+Examples:
+  bursar slurm watchdog --config bursar.yaml --after 15m
+
+It is a process of its own, for systemd or the like. When the site has not done its rounds for so long although Slurm answers, it does what `bursar slurm release` does, once. A site that comes back takes over what waits.
+
+Exit codes: 130 interrupted, 2 bad input; with --once 0 when it was done.";
+
 const GATE_HELP: &str = "\
 Examples:
   bursar slurm gate > /etc/slurm/job_submit.lua
@@ -60,6 +78,19 @@ pub(crate) enum SlurmVerb {
     /// Read a cluster's history from its accounting, for the simulator.
     #[command(after_help = IMPORT_HELP)]
     Import(SlurmImportArgs),
+    /// Release all that is on hold to Slurm, in order, while the site is down.
+    #[command(after_help = RELEASE_HELP)]
+    Release {
+        /// The configuration, with a block `slurm`.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        config: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Release all that is on hold to Slurm when the site is down for too long.
+    #[command(after_help = WATCHDOG_HELP)]
+    Watchdog(WatchdogArgs),
     /// Print job_submit.lua of this version, to be installed beside slurm.conf.
     #[command(after_help = GATE_HELP)]
     Gate,
@@ -82,6 +113,23 @@ impl SlurmClients {
         let words = self.run_by.as_deref().unwrap_or_default().split_whitespace();
         words.map(str::to_owned).collect()
     }
+}
+
+/// What `slurm watchdog` takes.
+#[derive(Debug, Args)]
+pub(crate) struct WatchdogArgs {
+    /// The configuration, with a block `slurm`.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: PathBuf,
+    /// How long the site may be down.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = super::duration_ms)]
+    pub(crate) after: u64,
+    /// How often to look.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = super::duration_ms)]
+    pub(crate) every: u64,
+    /// End when all was released.
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 /// What `slurm init` takes.

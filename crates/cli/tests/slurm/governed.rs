@@ -24,6 +24,8 @@ pub(crate) struct Governed {
     token: String,
     budgets: String,
     settings: String,
+    /// Where the API listens: whoever reads the configuration finds it there.
+    port: u16,
 }
 
 impl Governed {
@@ -41,17 +43,19 @@ impl Governed {
         let lab = Lab::all_nodes();
         bursar_slurm::Gate::remove(&bursar_slurm_lab::folder().join("etc")).expect("no gate");
         let (budgets, settings) = (budgets.to_owned(), settings.to_owned());
-        Self { lab, site: None, folder: folder(), token: String::new(), budgets, settings }
+        let port = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let port = port.local_addr().expect("its address").port();
+        Self { lab, site: None, folder: folder(), token: String::new(), budgets, settings, port }
     }
 
     /// Writes the configuration, which counts when the daemon comes up next.
     pub(crate) fn configure(&self, mode: &str) {
-        let (budgets, settings) = (&self.budgets, &self.settings);
+        let (budgets, settings, port) = (&self.budgets, &self.settings, self.port);
         let etc = bursar_slurm_lab::folder().join("etc");
         let run_by: Vec<String> =
             bursar_slurm_lab::through("svc").iter().map(|word| format!("{word:?}")).collect();
         let config = format!(
-            "data: site\nlisten: 127.0.0.1:0\nowner: svc\nbudgets: budgets.yaml\ntoken_out: token\n\
+            "data: site\nlisten: 127.0.0.1:{port}\nowner: svc\nbudgets: budgets.yaml\ntoken_out: token\n\
              settings: {{lookback: 10m, horizon: 10m, grace: 10s, warn_before: 1s, {settings}}}\n\
              slurm:\n  mode: {mode}\n  partitions: [main]\n  gate: {}\n  run_by: [{}]\n",
             etc.display(),

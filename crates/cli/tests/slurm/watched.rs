@@ -1,7 +1,7 @@
 //! Watching only, the switch to governing, and back.
 
-use crate::eventually;
 use crate::governed::{Governed, SAVES, SLEEPS};
+use crate::{command, eventually, finish};
 use std::collections::{BTreeMap, BTreeSet};
 
 const BUDGETS: &str = "research: {share: 3}\nproduct: {share: 1}\n";
@@ -43,6 +43,13 @@ fn state(governed: &Governed) -> Vec<String> {
     let accounts = ["-nP", "show", "assoc", "format=account,user,fairshare,grptres,maxjobs"];
     all.extend(governed.lab.ok("svc", "sacctmgr", &accounts).lines().map(str::to_owned));
     all
+}
+
+/// Jobs that are on hold.
+fn held(governed: &Governed) -> Vec<String> {
+    let args = ["-h", "-a", "-t", "PD", "-O", "JobID:|,Reason:|"];
+    let text = governed.lab.ok("svc", "squeue", &args);
+    text.lines().filter(|line| line.contains("Held")).map(str::to_owned).collect()
 }
 
 /// How often slurmctld was asked for a change, by the kind of message.
@@ -194,9 +201,7 @@ fn governing_begins_with_what_was_watched_and_ends_in_order() {
         "{}",
         governed.site().said()
     );
-    let held =
-        || governed.lab.ok("svc", "squeue", &["-h", "-a", "-t", "PD", "-O", "JobID:|,Reason:|"]);
-    assert!(!held().contains("Held"), "{}", held());
+    assert_eq!(held(&governed), [] as [&str; 0]);
     let order =
         governed.lab.ok("svc", "squeue", &["-h", "-a", "-t", "PD", "-S", "-p,i", "-o", "%u"]);
     let order: Vec<&str> = order.lines().collect();
@@ -208,4 +213,51 @@ fn governing_begins_with_what_was_watched_and_ends_in_order() {
     let new = governed.sbatch("alice", &NODE, SLEEPS);
     assert_ne!(governed.field(&new, "Reason"), "JobHeldUser");
     assert_eq!(governed.running(&running[1..]), 3);
+}
+
+#[test]
+fn a_watchdog_releases_what_a_dead_daemon_holds_and_a_new_one_takes_over() {
+    if bursar_slurm_lab::skipped() {
+        return;
+    }
+    let mut governed = Governed::with(BUDGETS, "");
+    let protected = ["--nodes=1", "--gpus=8", "--comment=min-runtime=5m"];
+    let running: Vec<String> =
+        (0..4).map(|_| governed.sbatch("carol", &protected, SLEEPS)).collect();
+    running.iter().for_each(|job| governed.until_state(job, "RUNNING"));
+    let waiting: Vec<String> =
+        ["dave", "alice"].map(|user| governed.sbatch(user, &protected, SLEEPS)).into();
+    let numbers: Vec<u64> = waiting.iter().map(|job| governed.number(job)).collect();
+    let config = governed.path("bursar.yaml");
+    let config = config.to_str().expect("UTF-8");
+    let run = |args: &[&str]| finish(command(args).envs(governed.lab.environment()));
+    // As long as the site is up, nothing is released behind its back.
+    let refused = run(&["slurm", "release", "--config", config]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the site is up at"), "{}", refused.stderr);
+    assert_eq!(held(&governed).len(), 2);
+
+    governed.site.take().expect("it is up").kill();
+    // It has nobody to restart it.
+    let run = |args: &[&str]| finish(command(args).envs(governed.lab.environment()));
+    let args =
+        ["slurm", "watchdog", "--config", config, "--after", "1s", "--every", "200ms", "--once"];
+    let done = run(&args);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stderr.contains("2 jobs that waited were released to Slurm"), "{}", done.stderr);
+    assert_eq!(held(&governed), [] as [&str; 0]);
+    assert_eq!(governed.running(&running), 4);
+    // New ones do not enter on hold; and research comes first, as it would have.
+    governed.lab.ok("carol", "scancel", &[&running[0]]);
+    governed.until_state(&waiting[1], "RUNNING");
+
+    // A new daemon governs again: what Slurm started is known, what waits is the same work.
+    governed.up();
+    let known: Vec<u64> = waiting.iter().map(|job| governed.number(job)).collect();
+    assert_eq!(known, numbers);
+    eventually("that what Slurm started is known to run", || {
+        (governed.site().work(numbers[1])["state"] == "protected").then_some(())
+    });
+    let reason = governed.site().work(numbers[1])["history"][0]["reason"].clone();
+    assert!(reason.as_str().is_some_and(|text| text.contains("started elsewhere")), "{reason}");
 }
