@@ -8,11 +8,13 @@ use crate::{Clock, Journal};
 use bursar_engine::Engine;
 use bursar_site::Site;
 use bursar_site::record::SettingsDoc;
-use bursar_slurm::client::SystemClients;
+use bursar_slurm::client::{Clients as _, SystemClients};
+use bursar_slurm::read::{Partition, partitions_call, read_partitions};
 use bursar_slurm::{
     GATE_FILE, Gate, GatePartition, HandedBack, SlurmEngine, SlurmOptions, Undeclared, WatchEngine,
     hand_back,
 };
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,6 +63,7 @@ impl SlurmWanted {
     /// # Errors
     /// One line that says what cannot be had.
     pub fn open(&self, folder: &Path) -> Result<Box<dyn Engine>, String> {
+        self.check_nodes()?;
         let (options, clients) = (self.options.clone(), self.clients.clone());
         Ok(match self.mode {
             SlurmMode::Govern => {
@@ -70,6 +73,17 @@ impl SlurmWanted {
                 Box::new(WatchEngine::open(folder, options, clients).map_err(text)?)
             }
         })
+    }
+
+    /// All work may be placed on all nodes of a site, so its partitions have the same ones.
+    fn check_nodes(&self) -> Result<(), String> {
+        if self.options.partitions.len() < 2 {
+            return Ok(());
+        }
+        let answer =
+            self.clients.run(&partitions_call()).map_err(|error| format!("slurm: {error}"))?;
+        let all = read_partitions(&answer).map_err(|why| format!("slurm: {why}"))?;
+        must_share_nodes(&self.options.partitions, &all)
     }
 
     /// If it was governed before and is only watched now: gives all that waits back to Slurm, in the order of the site.
@@ -112,6 +126,21 @@ impl SlurmWanted {
             // Which accounts have budgets is more than a list: a refusal comes from the site.
             accounts: None,
         }
+    }
+}
+
+fn must_share_nodes(wanted: &[String], all: &[Partition]) -> Result<(), String> {
+    let nodes = |name: &String| -> Option<BTreeSet<&String>> {
+        let found = all.iter().find(|one| one.name == *name)?;
+        Some(found.nodes.iter().collect())
+    };
+    let first = nodes(&wanted[0]);
+    match wanted.iter().find(|name| nodes(name) != first) {
+        Some(other) => Err(format!(
+            "slurm.partitions: {} and {other} have different nodes; give each set of nodes a site of its own, with its own data and listen",
+            wanted[0]
+        )),
+        None => Ok(()),
     }
 }
 
@@ -206,5 +235,32 @@ impl<J: Journal, E: Engine, C: Clock> Watcher<Daemon<J, E, C>> for Watching {
 
     fn requests(&mut self, daemon: &Daemon<J, E, C>) {
         self.watch.requests(daemon);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_of_a_site_have_the_same_nodes() {
+        let partition = |name: &str, nodes: &[&str]| Partition {
+            name: name.into(),
+            nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+            ..Partition::default()
+        };
+        let all = [
+            partition("gpu", &["n1", "n2"]),
+            partition("long", &["n2", "n1"]),
+            partition("old", &["n2", "n3"]),
+        ];
+        let check = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            must_share_nodes(&names, &all)
+        };
+        assert_eq!(check(&["gpu", "long"]), Ok(()));
+        let said = check(&["gpu", "long", "old"]).expect_err("others");
+        assert!(said.starts_with("slurm.partitions: gpu and old have different nodes"), "{said}");
+        assert!(check(&["gpu", "none"]).is_err());
     }
 }

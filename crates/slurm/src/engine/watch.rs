@@ -22,11 +22,11 @@ struct ReadOnly<C>(C);
 
 impl<C: Clients> Clients for ReadOnly<C> {
     fn run(&self, call: &Call) -> Result<Vec<u8>, ClientError> {
-        let verb = call.args.first().map(String::as_str);
+        let verb = call.args.iter().find(|word| !word.starts_with('-')).map(String::as_str);
         let reads = match call.program {
             Program::Squeue | Program::Sinfo | Program::Sacct | Program::Id => true,
             Program::Scontrol => matches!(verb, Some("show" | "ping")),
-            Program::Sacctmgr => call.args.iter().any(|word| word == "show" || word == "list"),
+            Program::Sacctmgr => matches!(verb, Some("show" | "list")),
             Program::Scancel | Program::Sbatch => false,
         };
         if reads {
@@ -254,5 +254,43 @@ impl Engine for WatchEngine {
 
     fn read_log(&self, key: &AttemptKey, offset: u64, bytes_max: usize) -> Result<LogChunk, Error> {
         self.slurm.log_part(key, offset, bytes_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients that answer everything.
+    struct All;
+
+    impl Clients for All {
+        fn run(&self, _: &Call) -> Result<Vec<u8>, ClientError> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn only_what_reads_is_run() {
+        let runs = |program, words: &[&str]| {
+            ReadOnly(All).run(&Call::new(program, words.iter().copied())).is_ok()
+        };
+        for words in [&["show", "job"][..], &["-a", "-o", "show", "partition"], &["ping"]] {
+            assert!(runs(Program::Scontrol, words), "{words:?}");
+        }
+        // Commands may come on standard input, too.
+        for words in [
+            &[][..],
+            &["update", "JobId=1", "Comment=show"],
+            &["hold", "1"],
+            &["-o", "release", "1"],
+            &["requeuehold", "show"],
+        ] {
+            assert!(!runs(Program::Scontrol, words), "{words:?}");
+        }
+        assert!(runs(Program::Sacctmgr, &["-nP", "show", "assoc"]));
+        assert!(!runs(Program::Sacctmgr, &["-i", "modify", "user", "show"]));
+        assert!(!runs(Program::Scancel, &["1"]) && !runs(Program::Sbatch, &["x"]));
+        assert!(runs(Program::Squeue, &["-a"]) && runs(Program::Sacct, &[]));
     }
 }
