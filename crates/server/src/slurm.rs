@@ -6,7 +6,8 @@ use crate::watch::{Watch, Watcher};
 use crate::{Clock, Journal};
 use bursar_engine::Engine;
 use bursar_site::Site;
-use bursar_slurm::{Gate, GatePartition, SlurmEngine, SlurmOptions, client::SystemClients};
+use bursar_slurm::{Gate, GatePartition, Holder, SlurmEngine, SlurmOptions, client::SystemClients};
+use sha2::{Digest as _, Sha256};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,13 +27,14 @@ pub struct SlurmWanted {
 }
 
 impl SlurmWanted {
-    /// Opens the engine, whose records lie in `folder`.
+    /// Opens the engine of this site, whose records lie in `folder`.
     ///
     /// # Errors
     /// One line that says what cannot be had.
-    pub fn open(&self, folder: &Path) -> Result<SlurmEngine, String> {
-        SlurmEngine::open(folder, self.options.clone(), self.clients.clone())
-            .map_err(|error| error.to_string())
+    pub fn open(&self, folder: &Path, site: &str) -> Result<SlurmEngine, String> {
+        let mut options = self.options.clone();
+        options.holder = Some(Holder { site: site.to_owned(), place: place_of(folder) });
+        SlurmEngine::open(folder, options, self.clients.clone()).map_err(|error| error.to_string())
     }
 
     /// What the gate is to know of this site, and of the user as whom Slurm is called.
@@ -56,6 +58,17 @@ impl SlurmWanted {
             accounts: None,
         }
     }
+}
+
+/// What tells this folder of this machine from all copies of it.
+fn place_of(folder: &Path) -> String {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let digest = Sha256::digest(folder.as_os_str().as_encoded_bytes());
+    let digest: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let name = rustix::system::uname();
+    let name: String = name.nodename().to_string_lossy().chars().take(64).collect();
+    let plain = |one: char| if one.is_ascii_alphanumeric() || ".-".contains(one) { one } else { '-' };
+    format!("{}/{digest}", name.chars().map(plain).collect::<String>())
 }
 
 /// Keeps the gate's table as the site is.

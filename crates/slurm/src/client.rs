@@ -173,9 +173,24 @@ const OUTPUT_BYTES_MAX: u64 = 512 << 20;
 
 impl Clients for SystemClients {
     fn run(&self, call: &Call) -> Result<Vec<u8>, ClientError> {
+        let mut command =
+            self.command(call.through.as_ref().unwrap_or(&self.through), call.program.name());
+        command.args(&call.args);
+        self.run_command(command, call)
+    }
+}
+
+impl SystemClients {
+    /// Runs what a call is; it says so in errors.
+    fn run_command(&self, mut command: Command, call: &Call) -> Result<Vec<u8>, ClientError> {
         let until = Instant::now() + self.limit;
         let not_run = |error| ClientError::NotRun { call: call.to_string(), error };
-        let mut child = self.spawn(call).map_err(not_run)?;
+        command
+            .stdin(if call.input.is_empty() { Stdio::null() } else { Stdio::piped() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let mut child = command.spawn().map_err(not_run)?;
         let output = collect(child.stdout.take());
         let errors = collect(child.stderr.take());
         if let Some(mut stdin) = child.stdin.take() {
@@ -211,9 +226,7 @@ impl Clients for SystemClients {
         let said = if said.is_empty() { status.to_string() } else { said };
         Err(ClientError::Refused { call: call.to_string(), said, output })
     }
-}
 
-impl SystemClients {
     /// The number of the user as whom Slurm is called.
     ///
     /// # Errors
@@ -224,25 +237,21 @@ impl SystemClients {
             return Ok(rustix::process::geteuid().as_raw());
         }
         let shown = self.through.join(" ");
-        let output = self.command(&self.through, "id").arg("-u").stdin(Stdio::null()).output();
-        let output = output.map_err(|error| format!("{shown} cannot be run: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        text.trim().parse().map_err(|_| {
-            let said = one_line(&String::from_utf8_lossy(&output.stderr));
-            format!("{shown} id -u gives no number of a user: {said}")
-        })
-    }
-
-    fn spawn(&self, call: &Call) -> std::io::Result<Child> {
-        let through = call.through.as_ref().unwrap_or(&self.through);
-        let mut command = self.command(through, call.program.name());
-        command
-            .args(&call.args)
-            .stdin(if call.input.is_empty() { Stdio::null() } else { Stdio::piped() })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        command.spawn()
+        let mut command = self.command(&self.through, "id");
+        command.arg("-u");
+        // No client of Slurm, but it may hang as one: what it is run by asks who knows where.
+        let call = Call::new(Program::Scontrol, ["id"]);
+        let output = self.run_command(command, &call).map_err(|error| match error {
+            ClientError::NotRun { error, .. } => format!("{shown} cannot be run: {error}"),
+            ClientError::TimedOut { limit_ms, .. } => {
+                format!("{shown} id -u gives no answer within {limit_ms} ms")
+            }
+            ClientError::Refused { said, .. } | ClientError::Unreadable { why: said, .. } => {
+                format!("{shown} id -u gives no number of a user: {said}")
+            }
+        })?;
+        let text = String::from_utf8_lossy(&output);
+        text.trim().parse().map_err(|_| format!("{shown} id -u gives no number of a user"))
     }
 
     fn command(&self, through: &[String], program: &str) -> Command {
@@ -348,6 +357,15 @@ mod tests {
         assert!(matches!(error, ClientError::TimedOut { .. }), "{error}");
         assert!(!error.is_refusal());
         assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn who_runs_them_is_asked_for_a_while_only() {
+        assert_eq!(clients("echo 20005", 10_000).uid(), Ok(20005));
+        let error = clients("sleep 1000", 300).uid().unwrap_err();
+        assert!(error.contains("gives no answer within 300 ms"), "{error}");
+        let error = clients("echo nobody >&2; exit 1", 10_000).uid().unwrap_err();
+        assert!(error.contains("gives no number of a user: nobody"), "{error}");
     }
 
     #[test]

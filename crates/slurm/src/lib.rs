@@ -29,7 +29,7 @@ mod records;
 
 pub use engine::SlurmEngine;
 pub use gate::{GATE_FILE, Gate, GatePartition, JOB_SUBMIT_LUA, SPANK_PLUGIN_C};
-pub use options::{SignalTarget, SlurmOptions, SlurmSignal, SubmitOptions};
+pub use options::{Holder, SignalTarget, SlurmOptions, SlurmSignal, SubmitOptions};
 pub use outcome::Ending;
 
 /// 64 random bits in hexadecimal. Without randomness from the system, the time and a counter: distinct, not secret.

@@ -32,6 +32,19 @@ pub struct SlurmOptions {
     pub silence_max: Duration,
     /// How work that did not come through Slurm's queue is submitted. None: it is refused.
     pub submit: Option<SubmitOptions>,
+    /// As whom the nodes are held against other Bursars. None: they are not.
+    pub holder: Option<Holder>,
+    /// Whether the hold of another is taken over, once.
+    pub takes_over: bool,
+}
+
+/// Who governs nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// What tells its site from all others.
+    pub site: String,
+    /// What tells it from a copy of that site elsewhere: the machine and the folder.
+    pub place: String,
 }
 
 /// How work is submitted that did not come through Slurm's queue.
@@ -61,6 +74,8 @@ impl SlurmOptions {
             accounting_patience: Duration::from_secs(30),
             silence_max: Duration::from_secs(10),
             submit: None,
+            holder: None,
+            takes_over: false,
         }
     }
 
@@ -72,6 +87,14 @@ impl SlurmOptions {
         for name in &self.partitions {
             if name.is_empty() || name.contains(|one: char| one == ',' || !one.is_ascii_graphic()) {
                 return invalid(format!("'{}' is no partition", name.escape_debug()));
+            }
+        }
+        if let Some(Holder { site, place }) = &self.holder {
+            let fits = |text: &str| {
+                !text.is_empty() && text.chars().all(|one| one.is_ascii_graphic() && !";='\"".contains(one))
+            };
+            if !fits(site) || !fits(place) {
+                return invalid("who governs has a name that no comment takes".to_owned());
             }
         }
         if let Some(submit) = &self.submit {

@@ -5,6 +5,7 @@ use bursar_slurm_lab::Lab;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,39 +19,97 @@ pub(crate) const SAVES: &str = "saved=$PWD/saved-$SLURM_JOB_ID; step=$(cat $save
 pub(crate) const SLEEPS: &str = "exec sleep 1000";
 
 pub(crate) struct Governed {
-    pub(crate) lab: Lab,
+    pub(crate) lab: Arc<Lab>,
     pub(crate) site: Option<Site>,
     folder: tempfile::TempDir,
     token: String,
+    /// What daemons said that were killed.
+    said: String,
 }
 
 impl Governed {
-    /// All nodes, governed by a new site with these budgets; `rest` is what else its configuration says.
+    /// All nodes, governed by a new site with these budgets; `settings` is what else there is of these.
     pub(crate) fn with(budgets: &str, settings: &str) -> Self {
-        let (lab, folder) = (Lab::all_nodes(), folder());
+        let run_by = bursar_slurm_lab::through("svc");
+        let mut governed = Self::down(budgets, &format!("grace: 10s, {settings}"), &run_by, "");
+        governed.up();
+        governed
+    }
+
+    /// The same, not up yet. `grace` is among the settings, `keys` are more lines about Slurm, and its clients are run
+    /// by these words.
+    pub(crate) fn down(budgets: &str, settings: &str, run_by: &[String], keys: &str) -> Self {
+        Self::on(Arc::new(Lab::all_nodes()), budgets, settings, run_by, keys)
+    }
+
+    /// Another one on the same nodes, not up yet.
+    pub(crate) fn beside(&self, budgets: &str) -> Self {
+        let run_by = bursar_slurm_lab::through("svc");
+        Self::on(Arc::clone(&self.lab), budgets, "grace: 10s", &run_by, "")
+    }
+
+    fn on(lab: Arc<Lab>, budgets: &str, settings: &str, run_by: &[String], keys: &str) -> Self {
+        let folder = folder();
         let etc = bursar_slurm_lab::folder().join("etc");
-        let run_by: Vec<String> =
-            bursar_slurm_lab::through("svc").iter().map(|word| format!("{word:?}")).collect();
+        let run_by: Vec<String> = run_by.iter().map(|word| format!("{word:?}")).collect();
         let config = format!(
             "data: site\nlisten: 127.0.0.1:0\nowner: svc\nbudgets: budgets.yaml\ntoken_out: token\n\
-             settings: {{lookback: 10m, horizon: 10m, grace: 10s, default_min_runtime: 0s, warn_before: 1s, {settings}}}\n\
-             slurm:\n  partitions: [main]\n  gate: {}\n  run_by: [{}]\n",
+             settings: {{lookback: 10m, horizon: 10m, default_min_runtime: 0s, warn_before: 1s, {settings}}}\n\
+             slurm:\n  partitions: [main]\n  gate: {}\n  run_by: [{}]\n{keys}",
             etc.display(),
             run_by.join(", ")
         );
         fs::write(folder.path().join("bursar.yaml"), config).expect("a configuration");
         fs::write(folder.path().join("budgets.yaml"), budgets).expect("budgets");
-        let mut governed = Self { lab, site: None, folder, token: String::new() };
-        governed.up();
-        governed
+        Self { lab, site: None, folder, token: String::new(), said: String::new() }
     }
 
     /// The daemon comes up, again if it was up before.
     pub(crate) fn up(&mut self) {
+        let site = self.command_up(&[], Site::spawn);
+        self.is_up(site);
+    }
+
+    /// The same, if Slurm lets it: what it said, if not.
+    pub(crate) fn try_up(&mut self, flags: &[&str]) -> Result<(), String> {
+        let site = self.command_up(flags, Site::try_spawn)?;
+        self.is_up(site);
+        Ok(())
+    }
+
+    /// Kills the daemon. What it had Slurm's clients do goes on.
+    pub(crate) fn kill(&mut self) {
+        if let Some(site) = self.site.take() {
+            self.said += &site.said();
+            site.kill();
+        }
+    }
+
+    /// Ends the daemon as an operator does. What runs, runs on.
+    pub(crate) fn stop(&mut self) {
+        if let Some(site) = self.site.take() {
+            self.said += &site.said();
+            assert_eq!(site.stop(), Some(0), "{}", self.said);
+        }
+    }
+
+    /// What all its daemons said.
+    pub(crate) fn said(&self) -> String {
+        format!("{}{}", self.said, self.site().said())
+    }
+
+    fn command_up<T>(
+        &mut self,
+        flags: &[&str],
+        spawn: impl FnOnce(&mut std::process::Command) -> T,
+    ) -> T {
         self.site = None;
         let config = self.path("bursar.yaml");
         let mut bursar = command(&["up", "--config", config.to_str().expect("UTF-8")]);
-        let mut site = Site::spawn(bursar.envs(self.lab.environment()));
+        spawn(bursar.args(flags).envs(self.lab.environment()))
+    }
+
+    fn is_up(&mut self, mut site: Site) {
         if self.token.is_empty() {
             let token = fs::read_to_string(self.path("token")).expect("the first token");
             token.trim().clone_into(&mut self.token);

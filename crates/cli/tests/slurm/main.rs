@@ -3,9 +3,12 @@
 
 #![cfg(target_os = "linux")]
 
+mod faults;
 mod governed;
 mod order;
+mod scale;
 #[path = "../support/mod.rs"]
 mod support;
+mod two;
 
 pub(crate) use support::*;

@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod finish;
+mod holding;
 mod hosts;
 mod judge;
 mod leave;
@@ -50,10 +51,12 @@ pub struct SlurmEngine {
     reasons: BTreeMap<AttemptKey, String>,
     /// Since when an attempt is seen to run.
     seen_running: BTreeMap<AttemptKey, Instant>,
-    /// The ids of the arrivals that were told last, by their names.
-    waiting_ids: BTreeMap<String, String>,
+    /// The ids of the arrivals that were told lately, by their names, and when they were told last.
+    waiting_ids: BTreeMap<String, (String, Instant)>,
     /// Attempts that are known to have been put on hold again while they ran.
     guarded: BTreeMap<AttemptKey, Instant>,
+    /// Whether the nodes were ours to govern when they were last looked at.
+    holds: bool,
 }
 
 impl SlurmEngine {
@@ -85,6 +88,7 @@ impl SlurmEngine {
             seen_running: BTreeMap::new(),
             waiting_ids: BTreeMap::new(),
             guarded: BTreeMap::new(),
+            holds: false,
         };
         for key in engine.records.keys() {
             if engine.records.get(&key).is_some_and(|record| record.stage == Stage::Claimed) {
@@ -93,6 +97,11 @@ impl SlurmEngine {
             }
         }
         Ok(engine)
+    }
+
+    /// Which site's attempts these are, if there may be others'.
+    fn site(&self) -> Option<&str> {
+        self.options.holder.as_ref().map(|holder| &*holder.site)
     }
 
     fn run(&self, call: &Call) -> Result<Vec<u8>, ClientError> {

@@ -17,6 +17,7 @@ const GUARD_AGAIN: Duration = Duration::from_secs(30);
 
 impl SlurmEngine {
     pub(super) fn see_attempts(&mut self) -> Result<Vec<Observation>, Error> {
+        self.must_hold()?;
         self.start_waiting()?;
         let jobs = self.look()?.to_vec();
         self.take_over(&jobs)?;
@@ -125,7 +126,7 @@ impl SlurmEngine {
         if !job.held {
             let _ = self.scontrol(["hold", &job.id]);
         }
-        let note = crate::declare::Note { claim: None, ..note };
+        let note = crate::declare::Note { claim: None, site: None, ..note };
         let id = format!("JobId={}", job.id);
         let _ = self.scontrol(["update", &id, "ReqNodeList=", &format!("AdminComment={note}")]);
         self.changed();
@@ -144,9 +145,9 @@ impl SlurmEngine {
     fn take_over(&mut self, jobs: &[Job]) -> Result<(), Error> {
         for job in jobs.iter().filter(|job| !job.held || job.holds_hosts()) {
             let Some(note) = &job.note else { continue };
-            let Some(key) = note.claim.clone().filter(|key| !self.records.is_claimed(key)) else {
-                continue;
-            };
+            // What another site claimed is found running, as what an administrator started.
+            let claim = note.claim_of(self.site()).cloned();
+            let Some(key) = claim.filter(|key| !self.records.is_claimed(key)) else { continue };
             let adopts = note.order.is_none();
             let name = note.order.clone().or_else(|| job.arrival_name()).unwrap_or_default();
             let mut record = Record::new(&key, name, adopts, note.resumable);
