@@ -105,7 +105,9 @@ fn slurm(args: &UpArgs, config: &Config) -> Result<Option<SlurmWanted>, Failure>
     match &mut wanted {
         Some(slurm) => slurm.options.takes_over = args.take_over,
         None if args.take_over => {
-            return Err(Failure::input("--take-over is for a cluster of Slurm: no slurm: in the configuration"));
+            return Err(Failure::input(
+                "--take-over is for a cluster of Slurm: no slurm: in the configuration",
+            ));
         }
         None => {}
     }

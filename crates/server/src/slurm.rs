@@ -67,7 +67,8 @@ fn place_of(folder: &Path) -> String {
     let digest: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     let name = rustix::system::uname();
     let name: String = name.nodename().to_string_lossy().chars().take(64).collect();
-    let plain = |one: char| if one.is_ascii_alphanumeric() || ".-".contains(one) { one } else { '-' };
+    let plain =
+        |one: char| if one.is_ascii_alphanumeric() || ".-".contains(one) { one } else { '-' };
     format!("{}/{digest}", name.chars().map(plain).collect::<String>())
 }
 

@@ -220,7 +220,8 @@ impl Lab {
     pub fn clear(&self) {
         let partition = self.partitions.join(",");
         let nodes = self.hosts.join(",");
-        let states = ["-h", "-N", "-p", &partition, "-n", &nodes, "-O", "NodeList:|,StateComplete:|"];
+        let states =
+            ["-h", "-N", "-p", &partition, "-n", &nodes, "-O", "NodeList:|,StateComplete:|"];
         for line in self.ok("svc", "sinfo", &states).lines() {
             let (node, state) = line.split_once('|').expect("a node");
             if state.contains("drain") || state.contains("down") {
@@ -232,7 +233,8 @@ impl Lab {
         self.ok("svc", "scontrol", &["update", &format!("NodeName={nodes}"), "Comment="]);
         let mut seen = String::new();
         for round in 0..1200 {
-            let left = self.ok("svc", "squeue", &["-h", "-a", "-p", &partition, "-o", "%A %T"]);
+            let left =
+                self.ok("svc", "squeue", &["-h", "-a", "-r", "-p", &partition, "-o", "%i %T"]);
             let states =
                 self.ok("svc", "sinfo", &["-h", "-N", "-p", &partition, "-n", &nodes, "-o", "%T"]);
             // Slurm 22.05 goes on saying "mixed" of a node that is idle, now and then.

@@ -24,6 +24,8 @@ pub enum Program {
     Scancel,
     /// Submissions.
     Sbatch,
+    /// What the controller has counted.
+    Sdiag,
 }
 
 impl Program {
@@ -36,6 +38,7 @@ impl Program {
             Self::Scontrol => "scontrol",
             Self::Scancel => "scancel",
             Self::Sbatch => "sbatch",
+            Self::Sdiag => "sdiag",
         }
     }
 }

@@ -7,8 +7,8 @@
 //! ([`client`]), as an administrator of Slurm or with a token of one.
 //!
 //! **Invariant: a job runs only after its attempt was recorded**, as far as it is the engine that starts it. A job runs
-//! for one attempt at most once: as soon as it is seen to run it is put on hold again, which does nothing to a running
-//! job but keeps whatever puts it back into the queue from starting it.
+//! for one attempt at most once: what puts it back into the queue counts it ([`read::Job::restarts`]). It is put on hold as
+//! soon as it is seen there; Slurm itself would start it after two minutes, and then it is found running.
 //!
 //! **Invariant: the number of a job is never trusted alone.** A controller that was killed gives numbers out again, so
 //! jobs are known by the tag in their `AdminComment` ([`declare`]).

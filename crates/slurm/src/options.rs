@@ -91,7 +91,8 @@ impl SlurmOptions {
         }
         if let Some(Holder { site, place }) = &self.holder {
             let fits = |text: &str| {
-                !text.is_empty() && text.chars().all(|one| one.is_ascii_graphic() && !";='\"".contains(one))
+                !text.is_empty()
+                    && text.chars().all(|one| one.is_ascii_graphic() && !";='\"".contains(one))
             };
             if !fits(site) || !fits(place) {
                 return invalid("who governs has a name that no comment takes".to_owned());

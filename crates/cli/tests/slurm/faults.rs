@@ -54,7 +54,11 @@ fn play(seed: u64) {
     };
     findings.extend(history.findings(&submitted));
     if findings.is_empty() {
-        println!("seed {seed}: {} submissions, {:.0} s", submitted.len(), begun.elapsed().as_secs_f64());
+        println!(
+            "seed {seed}: {} submissions, {:.0} s",
+            submitted.len(),
+            begun.elapsed().as_secs_f64()
+        );
         return;
     }
     let mut said = String::new();
@@ -64,7 +68,9 @@ fn play(seed: u64) {
     let _ = writeln!(said, "{forgotten:?}");
     said += &history.told(&submitted);
     let path = std::env::temp_dir().join(format!("bursar-faults-{seed}.txt"));
-    let whole = format!("{}\n{said}\n{}\n{}", findings.join("\n"), governed.all(), governed.said());
+    let nodes = governed.lab.ok("svc", "scontrol", &["show", "node", "-o"]);
+    let (found, queue) = (findings.join("\n"), governed.all());
+    let whole = format!("{found}\n{said}\n{queue}\n{nodes}\n{}", governed.said());
     fs::write(&path, whole).expect("a report");
     panic!(
         "again with BURSAR_SLURM_SEED={seed}; more in {}\n{}",
@@ -84,7 +90,9 @@ fn until_all_ended(governed: &Governed, mut ghosts: bool) -> bool {
         let queue = governed.lab.as_user("svc", "squeue", &["-h", "-a", "-p", "main", "-o", "%i"]);
         let works = governed.site().get("/v1/workloads?all=true&limit=1000");
         let mut works = works["workloads"].as_array().expect("a list").iter();
-        queue.status.success() && queue.stdout.is_empty() && works.all(|work| work["state"] == "ended")
+        queue.status.success()
+            && queue.stdout.is_empty()
+            && works.all(|work| work["state"] == "ended")
     };
     let mut quiet = 0;
     while Instant::now() < until {
@@ -94,7 +102,7 @@ fn until_all_ended(governed: &Governed, mut ghosts: bool) -> bool {
             return true;
         }
         if ghosts && begun.elapsed() > GHOST {
-            register_nodes();
+            register_nodes(&governed.lab);
             ghosts = false;
         }
         std::thread::sleep(Duration::from_millis(500));
@@ -115,7 +123,10 @@ fn whatever_dies_or_fails_every_job_has_the_end_that_it_should() {
             let failed: Vec<u64> = (from..from + number("BURSAR_SLURM_SEEDS").unwrap_or(2))
                 .filter(|seed| std::panic::catch_unwind(|| play(*seed)).is_err())
                 .collect();
-            assert!(failed.is_empty(), "these seeds fail, each again with BURSAR_SLURM_SEED=n: {failed:?}");
+            assert!(
+                failed.is_empty(),
+                "these seeds fail, each again with BURSAR_SLURM_SEED=n: {failed:?}"
+            );
         }
     }
 }

@@ -167,7 +167,13 @@ fn what_many_nodes_and_a_long_queue_cost() {
     eventually("long jobs on all nodes", || (running(&governed, "main") == nodes).then_some(()));
     let stamps = open_folder(&governed, "ours");
     let waits = script("waits", &stamping(&stamps));
-    let each = submit(&governed, "alice", "--partition=main --nodes=1 --gpus=8 --comment=min-runtime=1s", WAITING, &waits);
+    let each = submit(
+        &governed,
+        "alice",
+        "--partition=main --nodes=1 --gpus=8 --comment=min-runtime=1s",
+        WAITING,
+        &waits,
+    );
     println!("{nodes} nodes; {WAITING} jobs submitted, {each:.1} ms each");
     let all = (nodes + WAITING) as u64;
     eventually("all of them", || (known(&governed) >= all).then_some(()));
@@ -189,11 +195,18 @@ fn what_many_nodes_and_a_long_queue_cost() {
         for partition in ["main", "free"] {
             // Not in step with anybody's clock.
             std::thread::sleep(Duration::from_millis(300 + (number as u64 * 137) % 700));
-            latencies.entry(partition).or_default().push(probe(&governed, partition, &probes, number));
+            latencies
+                .entry(partition)
+                .or_default()
+                .push(probe(&governed, partition, &probes, number));
         }
     }
     let free = latencies.remove("free").expect("some");
-    told("from a submission to a start on idle GPUs", latencies.remove("main").expect("some"), free);
+    told(
+        "from a submission to a start on idle GPUs",
+        latencies.remove("main").expect("some"),
+        free,
+    );
 
     // Now the lively nodes are free, and the queue flows over them; then plain Slurm's does, and so on.
     governed.lab.ok("dave", "scancel", &["--user=dave"]);

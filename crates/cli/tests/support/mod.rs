@@ -30,7 +30,9 @@ pub(crate) fn within<T>(patience: Duration, what: &str, mut look: impl FnMut() -
 
 /// The binary, without anything of this machine's user.
 pub(crate) fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    // A runner of tests may have put it elsewhere since they were built.
+    let binary = std::env::var_os("NEXTEST_BIN_EXE_bursar");
+    let mut command = Command::new(binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_bursar").into()));
     for name in ["BURSAR_URL", "BURSAR_TOKEN", "BURSAR_TOKEN_FILE", "BURSAR_DATA", "BURSAR_LOG"] {
         command.env_remove(name);
     }

@@ -189,13 +189,8 @@ impl SlurmEngine {
 }
 
 /// The latest run that ended with the claim of this attempt.
-fn row_of<'a>(
-    runs: &'a [Run],
-    key: &AttemptKey,
-    site: Option<&str>,
-) -> Option<(&'a Run, Ending)> {
-    let claimed =
-        |run: &&Run| run.note.as_ref().and_then(|note| note.claim_of(site)) == Some(key);
+fn row_of<'a>(runs: &'a [Run], key: &AttemptKey, site: Option<&str>) -> Option<(&'a Run, Ending)> {
+    let claimed = |run: &&Run| run.note.as_ref().and_then(|note| note.claim_of(site)) == Some(key);
     let ended = runs.iter().filter(claimed).filter_map(|run| Some((run, run.ending?)));
     ended.max_by_key(|(run, _)| (run.started, run.ended))
 }

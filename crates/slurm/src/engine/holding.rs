@@ -39,9 +39,8 @@ impl Hold {
     /// The one in a comment, if there is one.
     fn of(comment: &str) -> Option<Self> {
         let word = comment.split_whitespace().find_map(|word| word.strip_prefix(MARK))?;
-        let value = |key: &str| {
-            word.split(';').find_map(|part| part.strip_prefix(key)?.strip_prefix('='))
-        };
+        let value =
+            |key: &str| word.split(';').find_map(|part| part.strip_prefix(key)?.strip_prefix('='));
         let holder = Holder { site: value("site")?.to_owned(), place: value("on")?.to_owned() };
         Some(Self { holder, at_s: value("at")?.parse().ok()? })
     }
@@ -78,9 +77,11 @@ fn holding(nodes: &[Node], holder: &Holder, takes_over: bool, now_s: u64) -> Hol
         // Not only of the first ones: who takes over leaves nobody else's.
         let comment = node.comment.as_deref().unwrap_or_default();
         let found = Hold::of(comment);
-        let is_first = node.partitions.iter().filter(|one| partitions.insert((*one).clone())).count() > 0;
+        let is_first =
+            node.partitions.iter().filter(|one| partitions.insert((*one).clone())).count() > 0;
         let ours = found.as_ref().is_some_and(|found| found.holder == *holder);
-        let is_new = ours && found.as_ref().is_some_and(|found| now_s.abs_diff(found.at_s) < RENEW_S);
+        let is_new =
+            ours && found.as_ref().is_some_and(|found| now_s.abs_diff(found.at_s) < RENEW_S);
         let is_theirs = found.as_ref().is_some_and(|found| !ours && found.is_fresh(now_s));
         if is_first && !is_new || is_theirs {
             pressing |= !(ours && found.is_some_and(|found| found.is_fresh(now_s)));
@@ -163,29 +164,37 @@ mod tests {
     #[test]
     fn the_first_node_of_each_partition_says_who_governs() {
         let ours = "bursar:1;site=x;on=head1/9c2e;at=1000";
-        let both = [("n1".to_owned(), ours.to_owned()), ("n3".to_owned(), format!("a bad fan {ours}"))];
+        let both =
+            [("n1".to_owned(), ours.to_owned()), ("n3".to_owned(), format!("a bad fan {ours}"))];
         assert_eq!(written(["(null)", "(null)", "a bad fan"], false), both);
         // Not again before it is time.
         let young = "bursar:1;site=x;on=head1/9c2e;at=950";
         assert_eq!(written([young, "", young], false), []);
         let old = "bursar:1;site=x;on=head1/9c2e;at=940";
         assert_eq!(written([old, "", young], false), both[..1]);
-        let pressing = |first: &str| match holding(&nodes([first, "", young]), &holder("x"), false, 1000) {
-            Holding::Ours { pressing, .. } => pressing,
-            Holding::Theirs(hold) => panic!("{hold}"),
-        };
+        let pressing =
+            |first: &str| match holding(&nodes([first, "", young]), &holder("x"), false, 1000) {
+                Holding::Ours { pressing, .. } => pressing,
+                Holding::Theirs(hold) => panic!("{hold}"),
+            };
         assert!(!pressing(old) && pressing("") && pressing("bursar:1;site=x;on=head1/9c2e;at=1"));
     }
 
     #[test]
     fn who_finds_somebody_elses_orders_nothing() {
-        for other in ["bursar:1;site=y;on=head1/9c2e;at=820", "bursar:1;site=x;on=head2/9c2e;at=1180"] {
+        for other in
+            ["bursar:1;site=y;on=head1/9c2e;at=820", "bursar:1;site=x;on=head2/9c2e;at=1180"]
+        {
             // Anywhere on the nodes.
             for comments in [[other, "", ""], ["", other, ""], ["", "", other]] {
                 let found = holding(&nodes(comments), &holder("x"), false, 1000);
                 assert_eq!(found, Holding::Theirs(Hold::of(other).unwrap()));
                 // Unless he is told to: then no other hold stays.
-                assert!(written(comments, true).iter().all(|(_, comment)| Hold::of(comment).unwrap().holder == holder("x")));
+                assert!(
+                    written(comments, true)
+                        .iter()
+                        .all(|(_, comment)| Hold::of(comment).unwrap().holder == holder("x"))
+                );
             }
         }
         // One that is old counts no more.

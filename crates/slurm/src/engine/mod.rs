@@ -8,6 +8,7 @@ mod judge;
 mod leave;
 mod logs;
 mod look;
+mod news;
 mod observe;
 mod start;
 mod submit;
@@ -21,7 +22,7 @@ use bursar_engine::{
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The engine that has Slurm start, signal and end work.
 ///
@@ -53,10 +54,9 @@ pub struct SlurmEngine {
     seen_running: BTreeMap<AttemptKey, Instant>,
     /// The ids of the arrivals that were told lately, by their names, and when they were told last.
     waiting_ids: BTreeMap<String, (String, Instant)>,
-    /// Attempts that are known to have been put on hold again while they ran.
-    guarded: BTreeMap<AttemptKey, Instant>,
     /// Whether the nodes were ours to govern when they were last looked at.
     holds: bool,
+    news: news::News,
 }
 
 impl SlurmEngine {
@@ -87,8 +87,8 @@ impl SlurmEngine {
             reasons: BTreeMap::new(),
             seen_running: BTreeMap::new(),
             waiting_ids: BTreeMap::new(),
-            guarded: BTreeMap::new(),
             holds: false,
+            news: news::News::default(),
         };
         for key in engine.records.keys() {
             if engine.records.get(&key).is_some_and(|record| record.stage == Stage::Claimed) {
@@ -135,7 +135,6 @@ impl SlurmEngine {
         self.reasons.remove(key);
         self.missed_since.remove(key);
         self.stopped_at.remove(key);
-        self.guarded.remove(key);
         self.seen_running.remove(key);
         self.records.change(key, |record| record.stage = Stage::Over(end))
     }
@@ -158,6 +157,14 @@ impl Engine for SlurmEngine {
 
     fn arrivals(&mut self) -> Result<Option<Vec<Arrival>>, Error> {
         self.see_arrivals().map(Some)
+    }
+
+    fn news_every(&self) -> Option<Duration> {
+        Some(news::EVERY)
+    }
+
+    fn has_news(&mut self) -> bool {
+        self.see_news()
     }
 
     fn decline(&mut self, name: &str, why: &str) -> Result<(), Error> {

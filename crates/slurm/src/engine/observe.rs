@@ -7,13 +7,9 @@ use crate::read::{Job, JobState};
 use crate::records::{End, How, Record, Stage, Told, moment_of};
 use bursar_engine::{AttemptKey, AttemptState, Error, Observation};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 /// How many jobs are put on hold by one call.
 const HOLDS_A_CALL: usize = 200;
-
-/// How long a job that runs may be seen without its hold, before it is put on hold once more.
-const GUARD_AGAIN: Duration = Duration::from_secs(30);
 
 impl SlurmEngine {
     pub(super) fn see_attempts(&mut self) -> Result<Vec<Observation>, Error> {
@@ -22,7 +18,7 @@ impl SlurmEngine {
         let jobs = self.look()?.to_vec();
         self.take_over(&jobs)?;
         let mut unseen = Unseen::default();
-        let mut to_guard = Vec::new();
+        let mut to_hold = Vec::new();
         let by_name = by_name(&jobs);
         for key in self.records.keys() {
             let Some(record) = self.records.get(&key).cloned() else { continue };
@@ -31,14 +27,16 @@ impl SlurmEngine {
             }
             let job = record.tag.as_ref().and_then(|tag| by_name.get(tag).copied());
             self.follow(&key, &record, job, &mut unseen)?;
-            let running = job.filter(|job| job.state == JobState::Running && !job.held);
-            if let Some(job) = running.filter(|_| self.is_unguarded(&key)) {
-                to_guard.push(job.id.clone());
+            let is_back = unseen.put_back.contains_key(&key);
+            if let Some(job) = job.filter(|job| is_back && !job.held && !job.holds_hosts()) {
+                to_hold.push(job.id.clone());
             }
         }
         self.cancel_strays(&jobs);
-        for part in to_guard.chunks(HOLDS_A_CALL) {
-            // What has ended meanwhile is an error of no consequence.
+        // What was put back without an order of ours, by a node that failed or by its user: Slurm lets it wait for two
+        // minutes, so it is held in time. Holding it while it runs would do, too, but takes the moment from which it was
+        // eligible out of the accounts, and runs without one are missing in most reports.
+        for part in to_hold.chunks(HOLDS_A_CALL) {
             let _ = self.scontrol(["hold", &part.join(",")]);
         }
         self.find_ends(&unseen, &jobs)?;
@@ -130,15 +128,6 @@ impl SlurmEngine {
         let id = format!("JobId={}", job.id);
         let _ = self.scontrol(["update", &id, "ReqNodeList=", &format!("AdminComment={note}")]);
         self.changed();
-    }
-
-    fn is_unguarded(&mut self, key: &AttemptKey) -> bool {
-        let now = Instant::now();
-        let again = self.guarded.get(key).is_none_or(|at| now.duration_since(*at) > GUARD_AGAIN);
-        if again {
-            self.guarded.insert(key.clone(), now);
-        }
-        again
     }
 
     /// Work that runs for an attempt which no record here knows: the records were lost, the job says whose it is.

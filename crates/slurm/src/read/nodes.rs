@@ -33,9 +33,9 @@ impl Node {
         ["drain", "drained", "draining"].iter().any(|state| self.states.contains(*state))
     }
 
-    /// Whether Slurm gets no answer from it, at the moment.
+    /// Whether Slurm gets no answer from it, at the moment, or a controller that was restarted has not heard of it yet.
     pub fn is_silent(&self) -> bool {
-        self.states.contains("not_responding")
+        self.states.contains("not_responding") || self.states.contains("unknown")
     }
 
     /// Whether it cannot run work, whoever drained it and whether or not it answers.
@@ -45,7 +45,6 @@ impl Node {
             "fail",
             "failing",
             "error",
-            "unknown",
             "future",
             "invalid_reg",
             "powered_down",
@@ -143,6 +142,9 @@ mod tests {
         assert!(nodes[0].drains() && !nodes[1].drains());
         assert_eq!(nodes[0].reason.as_deref(), Some("why | so"));
         assert_eq!(nodes[1].partitions, ["a", "b"].map(str::to_owned).into());
+        // Just after its controller was restarted it is no node that failed.
+        let unknown = read_nodes(b"n1@@unknown@@gpu:h100:8@@none@@@@a@@\n", &mark).unwrap();
+        assert!(unknown[0].is_silent() && !unknown[0].is_broken());
         assert!(read_nodes(b"n[1-2]@@idle@@@@@@@@@@\n", &mark).is_err());
     }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// What is killed.
@@ -99,7 +100,8 @@ impl Forgotten {
 
 /// When the controller wrote down its jobs.
 fn saved_ms() -> u64 {
-    let saved = fs::metadata(lab::folder().join("state/job_state")).and_then(|file| file.modified());
+    let saved =
+        fs::metadata(lab::folder().join("state/job_state")).and_then(|file| file.modified());
     let since = saved.ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     since.map_or(300, |since| u64::try_from(since.as_millis()).expect("now"))
 }
@@ -113,11 +115,15 @@ fn await_save() {
 }
 
 /// Nodes tell the controller what they have; else a job that it has for running, and is not, would be found in minutes.
-pub(crate) fn register_nodes() {
+/// Slurm 22.05 also loses count of GPUs when its controller is killed ("gres count underflow"), and does not use them any
+/// more; a reconfiguration counts anew, as its administrator would have it do.
+pub(crate) fn register_nodes(lab: &Lab) {
     for node in 1..=lab::nodes() {
         kill_daemon(&format!("slurmd.n{node}.pid"), "slurmd-wlm");
     }
     lab::up();
+    let done = Command::new("scontrol").arg("reconfigure").envs(lab.environment()).status();
+    assert!(done.is_ok_and(|status| status.success()), "scontrol reconfigure");
 }
 
 /// Whoever starts the daemon does it again, until Slurm lets it come up.
@@ -153,7 +159,8 @@ fn kill_work(lab: &Lab, node: usize) {
         let is_step = fs::read_link(entry.path().join("exe"))
             .is_ok_and(|exe| exe.ends_with("slurmstepd-wlm"));
         let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-        let says = |what: &str| environment.split(|byte| *byte == 0).any(|one| one == what.as_bytes());
+        let says =
+            |what: &str| environment.split(|byte| *byte == 0).any(|one| one == what.as_bytes());
         if is_step && says(&conf) && is_of(&entry.path(), node) {
             doomed.push(pid);
         }

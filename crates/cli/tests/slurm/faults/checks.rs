@@ -14,7 +14,9 @@ pub(crate) struct Row {
     state: String,
     started_s: Option<u64>,
     ended_s: Option<u64>,
-    gpus: u64,
+    /// None where Slurm's accounts lost that: they do if the controller is killed at the wrong moment.
+    gpus: Option<u64>,
+    ran: bool,
 }
 
 /// A job, or a task of an array.
@@ -43,8 +45,12 @@ impl History<'_> {
             story.has_ended().unwrap_or_else(&mut add);
             story.ran_once_at_a_time().unwrap_or_else(&mut add);
             story.kept_its_protection().unwrap_or_else(&mut add);
-            if self.forgotten.iter().any(|forgotten| story.is_forgotten(forgotten)) {
-                // Slurm itself does not know any more what was.
+            let forgotten = self.forgotten.iter().any(|forgotten| story.is_forgotten(forgotten));
+            let id = &story.submitted.id;
+            let others = submitted.iter().filter(|other| other.id == *id).count();
+            if forgotten || id.is_some() && others > 1 {
+                // Slurm itself does not know any more what was, or gave its number to another that a node has not
+                // forgotten.
                 continue;
             }
             story.is_known().unwrap_or_else(&mut add);
@@ -68,9 +74,11 @@ impl History<'_> {
             let ids = works.iter().filter_map(|work| shown(work)?.split('_').next());
             let ids = ids.map(str::to_owned).chain(one.id.clone()).collect();
             let rows = self.rows(name, &ids);
-            let tasks = one.planned.kind.array.map_or(vec![None], |(_, tasks)| {
-                (0..tasks).map(Some).collect()
-            });
+            let tasks = one
+                .planned
+                .kind
+                .array
+                .map_or(vec![None], |(_, tasks)| (0..tasks).map(Some).collect());
             for task in tasks {
                 let ending = task.map(|task| format!("_{task}"));
                 let is_its = |shown: &str| ending.as_ref().is_none_or(|it| shown.ends_with(&**it));
@@ -103,9 +111,12 @@ impl History<'_> {
             return Vec::new();
         }
         let ids = ids.iter().cloned().collect::<Vec<_>>().join(",");
-        let fields = "-oJobID,State,Start,End,AllocTRES,JobName";
-        let text =
-            self.governed.lab.ok("svc", "sacct", &["-a", "-D", "-X", "-P", "-n", "-j", &ids, fields]);
+        let fields = "-oJobID,State,Start,End,AllocTRES,NodeList,JobName";
+        let text = self.governed.lab.ok(
+            "svc",
+            "sacct",
+            &["-a", "-D", "-X", "-P", "-n", "-j", &ids, fields],
+        );
         let named = text.lines().filter(|line| line.rsplit('|').next() == Some(name));
         let mut rows: Vec<Row> = named.map(row).collect();
         rows.sort_by_key(|row| (row.started_s, row.ended_s));
@@ -151,7 +162,11 @@ impl History<'_> {
                 story.marks.iter().map(|mark| format!("{} {}", mark.word, mark.at_ms)).collect();
             let _ = writeln!(told, "    {}", marks.join(", "));
             let Some(work) = &story.work else { continue };
-            let _ = writeln!(told, "    workload {} {} {}", work["workload"], work["state"], work["ending"]);
+            let _ = writeln!(
+                told,
+                "    workload {} {} {}",
+                work["workload"], work["state"], work["ending"]
+            );
             for attempt in work["history"].as_array().expect("a history") {
                 let _ = writeln!(told, "      {attempt}");
             }
@@ -175,7 +190,7 @@ impl Story<'_> {
 
     /// Runs that began.
     fn runs(&self) -> Vec<&Row> {
-        self.rows.iter().filter(|row| row.started_s.is_some() && row.gpus > 0).collect()
+        self.rows.iter().filter(|row| row.started_s.is_some() && row.ran).collect()
     }
 
     /// Whether anything of it happened in a time that Slurm forgot.
@@ -255,7 +270,10 @@ impl Story<'_> {
         }
         let over = ["completed", "failed", "cancelled"];
         let early = self.attempts().iter().rev().skip(1);
-        match early.into_iter().find(|one| one["outcome"].as_str().is_some_and(|it| over.contains(&it))) {
+        match early
+            .into_iter()
+            .find(|one| one["outcome"].as_str().is_some_and(|it| over.contains(&it)))
+        {
             Some(attempt) => Err(format!("it ran again after its end: {attempt}")),
             None => Ok(()),
         }
@@ -298,7 +316,7 @@ impl Story<'_> {
             }
             charged.push((from, to - from, gpus));
         }
-        let accounted: Vec<(u64, u64, u64)> = self
+        let accounted: Vec<(u64, u64, Option<u64>)> = self
             .runs()
             .iter()
             .filter_map(|row| {
@@ -307,8 +325,10 @@ impl Story<'_> {
             })
             .collect();
         // Slurm's second of a start may have begun before the decision; charges never do.
-        let same = |(ours, slurms): (&(u64, u64, u64), &(u64, u64, u64))| {
-            (ours.1, ours.2) == (slurms.1, slurms.2) && ours.0.abs_diff(slurms.0) <= 1500
+        let same = |(ours, slurms): (&(u64, u64, u64), &(u64, u64, Option<u64>))| {
+            ours.1 == slurms.1
+                && ours.2 == slurms.2.unwrap_or(ours.2)
+                && ours.0.abs_diff(slurms.0) <= 1500
         };
         if charged.len() == accounted.len() && charged.iter().zip(&accounted).all(same) {
             Ok(())
@@ -350,6 +370,7 @@ fn row(line: &str) -> Row {
         state: fields[1].to_owned(),
         started_s: fields[2].parse().ok(),
         ended_s: fields[3].parse().ok(),
-        gpus: gpus.and_then(|gpus| gpus.parse().ok()).unwrap_or(0),
+        gpus: gpus.and_then(|gpus| gpus.parse().ok()),
+        ran: fields[5] != "None assigned",
     }
 }
