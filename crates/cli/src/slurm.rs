@@ -100,6 +100,7 @@ pub(crate) struct SlurmBlock {
     checkpoint_signal: Option<String>,
     warn_signal: Option<String>,
     signal_to: Option<SignalTo>,
+    answer_within: Option<Duration>,
     start_within: Option<Duration>,
     starts_at_once: Option<usize>,
 }
@@ -164,6 +165,12 @@ impl SlurmBlock {
         }
         let mut clients =
             SystemClients { through: self.run_by.clone(), ..SystemClients::default() };
+        if let Some(limit) = self.answer_within {
+            if limit.0 < 1000 {
+                return Err("slurm.answer_within: Slurm needs some seconds; give 20s".into());
+            }
+            clients.limit = std::time::Duration::from_millis(limit.0);
+        }
         if let Some(conf) = &self.conf {
             clients.env.insert("SLURM_CONF".into(), conf.display().to_string());
         }

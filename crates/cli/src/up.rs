@@ -8,6 +8,7 @@ use crate::slurm::SlurmBlock;
 use bursar_server::accounts::Accounts;
 use bursar_server::clock::Jump;
 use bursar_server::first::KeepSecret;
+use bursar_server::slurm::SlurmWanted;
 use bursar_server::up::{Control, Up, UpOptions, up as bring_up};
 use bursar_site::BudgetDoc;
 use std::collections::BTreeMap;
@@ -97,6 +98,22 @@ fn introduction(site: &Up) -> String {
     text
 }
 
+/// The cluster of Slurm that is to be governed.
+fn slurm(args: &UpArgs, config: &Config) -> Result<Option<SlurmWanted>, Failure> {
+    let wanted = config.slurm.as_ref().map(SlurmBlock::wanted).transpose();
+    let mut wanted = wanted.map_err(Failure::input)?;
+    match &mut wanted {
+        Some(slurm) => slurm.options.takes_over = args.take_over,
+        None if args.take_over => {
+            return Err(Failure::input(
+                "--take-over is for a cluster of Slurm: no slurm: in the configuration",
+            ));
+        }
+        None => {}
+    }
+    Ok(wanted)
+}
+
 /// Flags win over the file, the file over defaults.
 fn options(args: &UpArgs, config: &Config) -> Result<UpOptions, Failure> {
     let owner = owner(args, config.owner.as_deref());
@@ -135,7 +152,7 @@ fn options(args: &UpArgs, config: &Config) -> Result<UpOptions, Failure> {
         name: config.name.clone().unwrap_or_else(|| "lab".into()),
         budgets,
         shim: shim()?,
-        slurm: config.slurm.as_ref().map(SlurmBlock::wanted).transpose().map_err(Failure::input)?,
+        slurm: slurm(args, config)?,
         keep_secret: None,
         queue: config.queue(),
         jump: if args.accept_clock_jump { Jump::Accepted } else { Jump::Refused },

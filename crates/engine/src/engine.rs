@@ -37,6 +37,16 @@ pub trait Engine: Send {
         Ok(None)
     }
 
+    /// How often to ask [`has_news`](Engine::has_news) between two looks, where that costs far less than a look.
+    fn news_every(&self) -> Option<std::time::Duration> {
+        None
+    }
+
+    /// Whether a look now may show something that the last one did not. No news is no promise.
+    fn has_news(&mut self) -> bool {
+        false
+    }
+
     /// An arrival was not taken in: the engine tells whoever looks at it why. It stays where it is.
     ///
     /// # Errors
@@ -128,6 +138,14 @@ pub trait Engine: Send {
 impl<E: Engine + ?Sized> Engine for Box<E> {
     fn arrivals(&mut self) -> Result<Option<Vec<Arrival>>, Error> {
         (**self).arrivals()
+    }
+
+    fn news_every(&self) -> Option<std::time::Duration> {
+        (**self).news_every()
+    }
+
+    fn has_news(&mut self) -> bool {
+        (**self).has_news()
     }
 
     fn decline(&mut self, name: &str, why: &str) -> Result<(), Error> {

@@ -320,7 +320,17 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         }
         let deadline = self.site.next_deadline_ms();
         let (wake, change) = (self.site.next_wake_ms(), self.site.next_change_ms());
-        Ok(deadline.into_iter().chain(wake).chain(change).min())
+        Ok(deadline.into_iter().chain(wake).chain(change).chain(news.more_at).min())
+    }
+
+    /// How often to ask [`Self::has_news`] between rounds.
+    pub fn news_every(&self) -> Option<Duration> {
+        self.engine.news_every()
+    }
+
+    /// Whether a round now may find something that the last one did not.
+    pub fn has_news(&mut self) -> bool {
+        self.engine.has_news()
     }
 
     /// The hosts, looked at no more often than they change: a round follows every request, and a look may cost an

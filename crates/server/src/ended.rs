@@ -29,8 +29,15 @@ fn between(from: Moment, to: Moment) -> u64 {
 
 impl Span {
     /// Of an attempt that its engine saw end. What may have run counts as having run, from its decision on if
-    /// nothing else is known.
-    pub(crate) fn of(attempt: &Attempt, exited: &Exited, now: u64, clock: &impl Clock) -> Self {
+    /// nothing else is known. An engine that has a queue of its own keeps moments of its own, whatever became of this
+    /// machine.
+    pub(crate) fn of(
+        attempt: &Attempt,
+        exited: &Exited,
+        has_queue: bool,
+        now: u64,
+        clock: &impl Clock,
+    ) -> Self {
         let is_lost = matches!(exited.outcome, Seen::Lost { .. });
         let seen = exited.started_at.map(|moment| clock.site_ms(moment));
         let told = seen.or_else(|| is_lost.then_some(attempt.decided_ms));
@@ -44,7 +51,7 @@ impl Span {
             (Some(moment), Some(since)) => since + between(moment, exited.ended_at),
             (_, since) => clock.site_ms(exited.ended_at).max(since.unwrap_or(0)),
         };
-        if !is_lost || exited.ended_at.boot_ms.is_some() {
+        if !is_lost || has_queue || exited.ended_at.boot_ms.is_some() {
             return Self { since, until };
         }
         // Lost with its machine: until the last that is known of it, by its supervisor or by a daemon that saw it
@@ -151,4 +158,48 @@ pub(crate) fn stopped(
     let ended_ms = (span.until < now).then_some(span.until);
     let (workload, attempt) = (work.number, attempt.number);
     Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that was booted before the site was created.
+    struct Booted;
+
+    impl Clock for Booted {
+        fn now_ms(&self) -> u64 {
+            100_000
+        }
+
+        fn unix_ms(&self, site_ms: u64) -> u64 {
+            site_ms
+        }
+
+        fn site_ms(&self, moment: Moment) -> u64 {
+            moment.boot_ms.unwrap_or(moment.unix_ms)
+        }
+    }
+
+    #[test]
+    fn what_another_machine_lost_is_charged_until_then() {
+        let attempt: Attempt = serde_json::from_value(serde_json::json!({
+            "number": 1, "allocated": true, "decided_ms": 10_000, "placement": [["n1", [0]]], "rule": 8, "reason": "",
+            "started_ms": 11_000, "protected_until_ms": null, "ended_ms": null, "outcome": null, "exit_code": null,
+            "detail": null, "eviction": null, "checkpoint_ms": null, "charged_gpu_ms": 0, "lost_gpu_ms": 0,
+        }))
+        .expect("an attempt");
+        let moment = |unix_ms| Moment { unix_ms, boot_ms: None };
+        let exited = Exited {
+            started_at: Some(moment(11_000)),
+            ended_at: moment(47_000),
+            outcome: Seen::Lost { reason: "its node failed".into() },
+            was_told_to_leave: false,
+        };
+        let span = Span::of(&attempt, &exited, true, 100_000, &Booted);
+        assert_eq!(span, Span { since: Some(11_000), until: 47_000 });
+        // With this machine: nothing ran before it was booted that is seen after it.
+        let span = Span::of(&attempt, &exited, false, 100_000, &Booted);
+        assert_eq!(span, Span { since: Some(11_000), until: 11_000 });
+    }
 }

@@ -9,12 +9,17 @@ use bursar_site::views::Wanted;
 use bursar_site::{Attempt, Body, Site, Stage, Work};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// An engine with a queue of its own may know whole seconds alone, in milliseconds.
+const A_SECOND: u64 = 1000;
+
 /// What the engine was seen to have done that the site does not know.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     pub(crate) bodies: Vec<Body>,
     /// Attempts that have ended and are known to have: the engine may forget them.
     pub(crate) forget: Vec<AttemptKey>,
+    /// When there is more news of what was seen now.
+    pub(crate) more_at: Option<u64>,
 }
 
 pub(crate) fn key_of(work: &Work, attempt: &Attempt) -> Option<AttemptKey> {
@@ -52,11 +57,17 @@ pub(crate) fn differences(
             }
             Some(AttemptState::Starting | AttemptState::Running { .. }) => {}
             Some(AttemptState::Exited(exited)) => {
-                let span = Span::of(attempt, exited, now, clock);
+                let has_queue = runs.is_some();
+                let span = Span::of(attempt, exited, has_queue, now, clock);
                 if let Some(since) = span.since.filter(|_| attempt.started_ms.is_none()) {
                     news.bodies.push(started(since));
                 }
-                let has_queue = runs.is_some();
+                // Its seconds are whole, and counted from the decision if they began before it: so the last of them may
+                // not be over. It is charged, too.
+                if has_queue && (now + 1..now + A_SECOND).contains(&span.until) {
+                    news.more_at = Some(news.more_at.map_or(span.until, |at| at.min(span.until)));
+                    continue;
+                }
                 let end = (exited, span, now);
                 news.bodies.push(stopped(work, attempt, &wanted, end, has_queue));
             }

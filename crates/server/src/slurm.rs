@@ -11,9 +11,10 @@ use bursar_site::record::SettingsDoc;
 use bursar_slurm::client::{Clients as _, SystemClients};
 use bursar_slurm::read::{Partition, partitions_call, read_partitions};
 use bursar_slurm::{
-    GATE_FILE, Gate, GatePartition, HandedBack, SlurmEngine, SlurmOptions, Undeclared, WatchEngine,
-    hand_back,
+    GATE_FILE, Gate, GatePartition, HandedBack, Holder, SlurmEngine, SlurmOptions, Undeclared,
+    WatchEngine, hand_back,
 };
+use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -58,15 +59,16 @@ impl SlurmWanted {
         Self { options, ..self.clone() }
     }
 
-    /// Opens the engine, whose records lie in `folder`.
+    /// Opens the engine of this site, whose records lie in `folder`.
     ///
     /// # Errors
     /// One line that says what cannot be had.
-    pub fn open(&self, folder: &Path) -> Result<Box<dyn Engine>, String> {
+    pub fn open(&self, folder: &Path, site: &str) -> Result<Box<dyn Engine>, String> {
         self.check_nodes()?;
-        let (options, clients) = (self.options.clone(), self.clients.clone());
+        let (mut options, clients) = (self.options.clone(), self.clients.clone());
         Ok(match self.mode {
             SlurmMode::Govern => {
+                options.holder = Some(Holder { site: site.to_owned(), place: place_of(folder) });
                 Box::new(SlurmEngine::open(folder, options, clients).map_err(text)?)
             }
             SlurmMode::Watch => {
@@ -162,6 +164,18 @@ pub fn told_of(done: &HandedBack) -> String {
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
+}
+
+/// What tells this folder of this machine from all copies of it.
+fn place_of(folder: &Path) -> String {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let digest = Sha256::digest(folder.as_os_str().as_encoded_bytes());
+    let digest: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let name = rustix::system::uname();
+    let name: String = name.nodename().to_string_lossy().chars().take(64).collect();
+    let plain =
+        |one: char| if one.is_ascii_alphanumeric() || ".-".contains(one) { one } else { '-' };
+    format!("{}/{digest}", name.chars().map(plain).collect::<String>())
 }
 
 /// Keeps the gate's table as the site is.

@@ -186,7 +186,7 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
     let report_key = ReportKey::open(&options.data)
         .map_err(|error| format!("{}: {error}", options.data.display()))?;
     let Opened { engine, hosts: found, logs, mut notes } = match &options.slurm {
-        Some(slurm) => open_slurm(slurm, &options.settings, &engine_dir)?,
+        Some(slurm) => open_slurm(slurm, &options.settings, &engine_dir, &owner.id)?,
         None => open_local(&options, &engine_dir, &checkpoints, is_short.then_some(&socket))?,
     };
     let numbers_from = highest_workload(&options.work, &engine_dir).map_err(text)? + 1;
@@ -318,8 +318,9 @@ fn open_slurm(
     slurm: &SlurmWanted,
     settings: &SettingsWanted,
     engine_dir: &Path,
+    site: &str,
 ) -> Result<Opened, String> {
-    let mut engine = slurm.with_usual(settings).open(engine_dir)?;
+    let mut engine = slurm.with_usual(settings).open(engine_dir, site)?;
     let mut hosts = engine.hosts().map_err(|error| format!("slurm: {error}"))?;
     hosts.retain(|host| host.gpus > 0);
     if hosts.is_empty() {

@@ -19,8 +19,11 @@ use std::time::Duration;
 const UIDS: [(&str, u32); 5] =
     [("alice", 20001), ("bob", 20002), ("carol", 20003), ("dave", 20004), ("svc", 20005)];
 
-/// Nodes, each of which is a partition `only1` … of its own, too.
-pub const NODES: usize = 4;
+/// How many nodes there are, each of which is a partition `only1` … of its own, too: four, unless `BURSAR_SLURM_NODES`
+/// says otherwise (with a folder of its own, or it is the cluster that is there already).
+pub fn nodes() -> usize {
+    std::env::var("BURSAR_SLURM_NODES").ok().and_then(|nodes| nodes.parse().ok()).unwrap_or(4)
+}
 
 /// GPUs of each node.
 pub const GPUS: u32 = 8;
@@ -55,7 +58,7 @@ fn script(args: &[&str]) -> Output {
     command
         .args(args)
         .env("BURSAR_SLURM_LAB", folder())
-        .env("BURSAR_SLURM_NODES", NODES.to_string());
+        .env("BURSAR_SLURM_NODES", nodes().to_string());
     command.output().expect("scripts/slurm-lab.sh")
 }
 
@@ -90,7 +93,7 @@ fn cluster() {
             min_runtime_s: 0,
             resumable: false,
         };
-        let only = (1..=NODES).map(|node| format!("only{node}"));
+        let only = (1..=nodes()).map(|node| format!("only{node}"));
         let gate = Gate {
             uids: vec![uid("svc")],
             partitions: only.chain(["main".to_owned()]).map(governed).collect(),
@@ -146,7 +149,7 @@ impl Lab {
     pub fn one_node() -> Self {
         cluster();
         loop {
-            for node in 1..=NODES {
+            for node in 1..=nodes() {
                 let lock = lock_of(node);
                 if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
                     return Self::of(
@@ -163,11 +166,11 @@ impl Lab {
     /// All nodes, and partition `main`, which has them.
     pub fn all_nodes() -> Self {
         cluster();
-        let locks: Vec<File> = (1..=NODES).map(lock_of).collect();
+        let locks: Vec<File> = (1..=nodes()).map(lock_of).collect();
         for lock in &locks {
             flock(lock, FlockOperation::LockExclusive).expect("the nodes");
         }
-        let hosts = (1..=NODES).map(|node| format!("n{node}")).collect();
+        let hosts = (1..=nodes()).map(|node| format!("n{node}")).collect();
         Self::of(vec!["main".to_owned()], hosts, locks)
     }
 
@@ -216,20 +219,22 @@ impl Lab {
     /// Ends all jobs of these partitions, and waits until their nodes take new ones.
     pub fn clear(&self) {
         let partition = self.partitions.join(",");
-        for node in &self.hosts {
-            let state = self.ok("svc", "sinfo", &["-h", "-N", "-n", node, "-O", "StateComplete:|"]);
+        let nodes = self.hosts.join(",");
+        let states =
+            ["-h", "-N", "-p", &partition, "-n", &nodes, "-O", "NodeList:|,StateComplete:|"];
+        for line in self.ok("svc", "sinfo", &states).lines() {
+            let (node, state) = line.split_once('|').expect("a node");
             if state.contains("drain") || state.contains("down") {
-                self.ok(
-                    "svc",
-                    "scontrol",
-                    &["update", &format!("NodeName={node}"), "State=RESUME"],
-                );
+                let node = format!("NodeName={node}");
+                self.ok("svc", "scontrol", &["update", &node, "State=RESUME"]);
             }
         }
+        // Whoever governed them before is gone.
+        self.ok("svc", "scontrol", &["update", &format!("NodeName={nodes}"), "Comment="]);
         let mut seen = String::new();
         for round in 0..1200 {
-            let left = self.ok("svc", "squeue", &["-h", "-a", "-p", &partition, "-o", "%A %T"]);
-            let nodes = self.hosts.join(",");
+            let left =
+                self.ok("svc", "squeue", &["-h", "-a", "-r", "-p", &partition, "-o", "%i %T"]);
             let states =
                 self.ok("svc", "sinfo", &["-h", "-N", "-p", &partition, "-n", &nodes, "-o", "%T"]);
             // Slurm 22.05 goes on saying "mixed" of a node that is idle, now and then.

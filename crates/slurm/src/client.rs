@@ -28,6 +28,8 @@ pub enum Program {
     Sacctmgr,
     /// No client of Slurm's: who the clients are run as.
     Id,
+    /// What the controller has counted.
+    Sdiag,
 }
 
 impl Program {
@@ -42,6 +44,7 @@ impl Program {
             Self::Sbatch => "sbatch",
             Self::Sacctmgr => "sacctmgr",
             Self::Id => "id",
+            Self::Sdiag => "sdiag",
         }
     }
 }
@@ -179,9 +182,24 @@ const OUTPUT_BYTES_MAX: u64 = 512 << 20;
 
 impl Clients for SystemClients {
     fn run(&self, call: &Call) -> Result<Vec<u8>, ClientError> {
+        let mut command =
+            self.command(call.through.as_ref().unwrap_or(&self.through), call.program.name());
+        command.args(&call.args);
+        self.run_command(command, call)
+    }
+}
+
+impl SystemClients {
+    /// Runs what a call is; it says so in errors.
+    fn run_command(&self, mut command: Command, call: &Call) -> Result<Vec<u8>, ClientError> {
         let until = Instant::now() + self.limit;
         let not_run = |error| ClientError::NotRun { call: call.to_string(), error };
-        let mut child = self.spawn(call).map_err(not_run)?;
+        command
+            .stdin(if call.input.is_empty() { Stdio::null() } else { Stdio::piped() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let mut child = command.spawn().map_err(not_run)?;
         let output = collect(child.stdout.take());
         let errors = collect(child.stderr.take());
         if let Some(mut stdin) = child.stdin.take() {
@@ -217,9 +235,7 @@ impl Clients for SystemClients {
         let said = if said.is_empty() { status.to_string() } else { said };
         Err(ClientError::Refused { call: call.to_string(), said, output })
     }
-}
 
-impl SystemClients {
     /// The number of the user as whom Slurm is called.
     ///
     /// # Errors
@@ -232,25 +248,8 @@ impl SystemClients {
         let answer =
             self.run(&Call::new(Program::Id, ["-u"])).map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&answer);
-        text.trim().parse().map_err(|_| {
-            format!(
-                "{} id -u gives no number of a user: {}",
-                self.through.join(" "),
-                one_line(&text)
-            )
-        })
-    }
-
-    fn spawn(&self, call: &Call) -> std::io::Result<Child> {
-        let through = call.through.as_ref().unwrap_or(&self.through);
-        let mut command = self.command(through, call.program.name());
-        command
-            .args(&call.args)
-            .stdin(if call.input.is_empty() { Stdio::null() } else { Stdio::piped() })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        command.spawn()
+        let shown = self.through.join(" ");
+        text.trim().parse().map_err(|_| format!("{shown} id -u gives no number of a user"))
     }
 
     fn command(&self, through: &[String], program: &str) -> Command {
@@ -356,6 +355,15 @@ mod tests {
         assert!(matches!(error, ClientError::TimedOut { .. }), "{error}");
         assert!(!error.is_refusal());
         assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn who_runs_them_is_asked_for_a_while_only() {
+        assert_eq!(clients("echo 20005", 10_000).uid(), Ok(20005));
+        let error = clients("sleep 1000", 300).uid().unwrap_err();
+        assert!(error.contains("gives no answer within 300 ms"), "{error}");
+        let error = clients("echo nobody >&2; exit 1", 10_000).uid().unwrap_err();
+        assert!(error.contains("gives no number of a user: nobody"), "{error}");
     }
 
     #[test]

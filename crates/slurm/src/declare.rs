@@ -36,6 +36,8 @@ pub struct Note {
     pub order: Option<String>,
     /// The attempt that it is, or was last.
     pub claim: Option<AttemptKey>,
+    /// The site whose attempt that is: others number theirs alike.
+    pub site: Option<String>,
 }
 
 /// Why a text is no note of ours.
@@ -54,7 +56,13 @@ impl Note {
             throttle: None,
             order: None,
             claim: None,
+            site: None,
         }
+    }
+
+    /// The attempt of this site that it is, or was last.
+    pub(crate) fn claim_of(&self, site: Option<&str>) -> Option<&AttemptKey> {
+        self.claim.as_ref().filter(|_| self.site.as_deref() == site)
     }
 
     /// What was declared, as [`Arrival::declared`](bursar_engine::Arrival::declared) has it.
@@ -90,6 +98,9 @@ impl fmt::Display for Note {
         }
         if let Some(claim) = &self.claim {
             write!(f, ";claim={claim}")?;
+        }
+        if let Some(site) = &self.site {
+            write!(f, ";site={site}")?;
         }
         Ok(())
     }
@@ -130,6 +141,7 @@ impl FromStr for Note {
                 "claim" => {
                     note.claim = Some(key_of(value).ok_or(NoNote("the claim is no attempt"))?)
                 }
+                "site" => note.site = Some(plain(value)?),
                 _ => return Err(NoNote("a key is not known")),
             }
         }
@@ -162,7 +174,7 @@ mod tests {
 
     #[test]
     fn notes_are_read_as_they_are_written() {
-        let full = "bursar:1;tag=1764492388.5f0a;min-runtime=28800;resumable=1;budget=lab/vision;throttle=2;order=ab;claim=a.b.17";
+        let full = "bursar:1;tag=1764492388.5f0a;min-runtime=28800;resumable=1;budget=lab/vision;throttle=2;order=ab;claim=a.b.17;site=5f0a";
         let note: Note = full.parse().unwrap();
         assert_eq!(note.to_string(), full);
         assert_eq!(note.claim, Some(AttemptKey::new("a.b", 17).unwrap()));
@@ -196,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in ".*", odd in "bursar:1(;(tag|claim|budget|x)=[a-z0-9.]{0,5}){0,4}") {
+        fn no_text_panics(text in ".*", odd in "bursar:1(;(tag|claim|site|budget|x)=[a-z0-9.]{0,5}){0,4}") {
             for text in [&text, &odd] {
                 if let Ok(note) = text.parse::<Note>() {
                     prop_assert_eq!(note.to_string().parse::<Note>(), Ok(note));

@@ -9,8 +9,8 @@
 //! [`WatchEngine`] only looks: it tells of what Slurm does by itself.
 //!
 //! **Invariant: a job runs only after its attempt was recorded**, as far as it is the engine that starts it. A job runs
-//! for one attempt at most once: as soon as it is seen to run it is put on hold again, which does nothing to a running
-//! job but keeps whatever puts it back into the queue from starting it.
+//! for one attempt at most once: what puts it back into the queue counts it ([`read::Job::restarts`]). It is put on hold as
+//! soon as it is seen there; Slurm itself would start it after two minutes, and then it is found running.
 //!
 //! **Invariant: the number of a job is never trusted alone.** A controller that was killed gives numbers out again, so
 //! jobs are known by the tag in their `AdminComment` ([`declare`]).
@@ -36,7 +36,7 @@ pub use budgets::{PlannedBudget, PlannedTree, UserBudgets, plan_budgets};
 pub use engine::{SlurmEngine, WatchEngine};
 pub use gate::{GATE_FILE, Gate, GatePartition, JOB_SUBMIT_LUA, SPANK_PLUGIN_C};
 pub use handback::{HandbackError, HandedBack, hand_back};
-pub use options::{SignalTarget, SlurmOptions, SlurmSignal, SubmitOptions, Undeclared};
+pub use options::{Holder, SignalTarget, SlurmOptions, SlurmSignal, SubmitOptions, Undeclared};
 pub use outcome::Ending;
 
 /// 64 random bits in hexadecimal. Without randomness from the system, the time and a counter: distinct, not secret.

@@ -36,6 +36,10 @@ pub struct SlurmOptions {
     pub submit: Option<SubmitOptions>,
     /// What counts for jobs for which nobody declared anything: those from before us, and those that are only watched.
     pub undeclared: Undeclared,
+    /// As whom the nodes are held against other Bursars. None: they are not.
+    pub holder: Option<Holder>,
+    /// Whether the hold of another is taken over, once.
+    pub takes_over: bool,
 }
 
 /// What counts for jobs for which nothing was declared.
@@ -45,6 +49,15 @@ pub struct Undeclared {
     pub min_runtime_s: u64,
     /// Whether they can go on from what they saved.
     pub resumable: bool,
+}
+
+/// Who governs nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// What tells its site from all others.
+    pub site: String,
+    /// What tells it from a copy of that site elsewhere: the machine and the folder.
+    pub place: String,
 }
 
 /// How work is submitted that did not come through Slurm's queue.
@@ -75,6 +88,8 @@ impl SlurmOptions {
             silence_max: Duration::from_secs(10),
             submit: None,
             undeclared: Undeclared::default(),
+            holder: None,
+            takes_over: false,
         }
     }
 
@@ -93,6 +108,15 @@ impl SlurmOptions {
         for name in &self.partitions {
             if name.is_empty() || name.contains(|one: char| one == ',' || !one.is_ascii_graphic()) {
                 return invalid(format!("'{}' is no partition", name.escape_debug()));
+            }
+        }
+        if let Some(Holder { site, place }) = &self.holder {
+            let fits = |text: &str| {
+                !text.is_empty()
+                    && text.chars().all(|one| one.is_ascii_graphic() && !";='\"".contains(one))
+            };
+            if !fits(site) || !fits(place) {
+                return invalid("who governs has a name that no comment takes".to_owned());
             }
         }
         if let Some(submit) = &self.submit {

@@ -57,6 +57,9 @@ pub(crate) struct UpArgs {
     /// Believe the machine's clock although it is more than a week ahead since the last start. Cannot be taken back.
     #[arg(long)]
     pub(crate) accept_clock_jump: bool,
+    /// Govern nodes of Slurm although another Bursar held them lately: that one must be gone, or stops ordering now.
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Write the log as JSON lines.
     #[arg(long)]
     pub(crate) log_json: bool,

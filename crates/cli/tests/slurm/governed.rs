@@ -5,6 +5,7 @@ use bursar_slurm_lab::Lab;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,46 +19,81 @@ pub(crate) const SAVES: &str = "saved=$PWD/saved-$SLURM_JOB_ID; step=$(cat $save
 pub(crate) const SLEEPS: &str = "exec sleep 1000";
 
 pub(crate) struct Governed {
-    pub(crate) lab: Lab,
+    pub(crate) lab: Arc<Lab>,
     pub(crate) site: Option<Site>,
     folder: tempfile::TempDir,
     token: String,
     budgets: String,
     settings: String,
+    /// By what Slurm's clients are run, and what else the configuration says about Slurm.
+    run_by: Vec<String>,
+    keys: String,
     /// Where the API listens: whoever reads the configuration finds it there.
     port: u16,
+    /// What daemons said that were killed.
+    said: String,
 }
 
 impl Governed {
     /// All nodes, governed by a new site with these budgets; `settings` is what else its settings say.
     pub(crate) fn with(budgets: &str, settings: &str) -> Self {
-        let settings = format!("default_min_runtime: 0s, {settings}");
-        let mut governed = Self::not_yet(budgets, &settings);
-        governed.configure("govern");
+        let run_by = bursar_slurm_lab::through("svc");
+        let mut governed = Self::down(budgets, &format!("grace: 10s, {settings}"), &run_by, "");
         governed.up();
+        governed
+    }
+
+    /// The same, not up yet. `grace` is among the settings, `keys` are more lines about Slurm, and its clients are run
+    /// by these words.
+    pub(crate) fn down(budgets: &str, settings: &str, run_by: &[String], keys: &str) -> Self {
+        let settings = format!("default_min_runtime: 0s, {settings}");
+        let governed = Self::on(Arc::new(Lab::all_nodes()), budgets, &settings, run_by, keys);
+        governed.configure("govern");
+        governed
+    }
+
+    /// Another one on the same nodes, not up yet.
+    pub(crate) fn beside(&self, budgets: &str) -> Self {
+        let run_by = bursar_slurm_lab::through("svc");
+        let settings = "grace: 10s, default_min_runtime: 0s";
+        let governed = Self::on(Arc::clone(&self.lab), budgets, settings, &run_by, "");
+        governed.configure("govern");
         governed
     }
 
     /// All nodes, which nobody governs, and a site that is not created yet.
     pub(crate) fn not_yet(budgets: &str, settings: &str) -> Self {
-        let lab = Lab::all_nodes();
+        let lab = Arc::new(Lab::all_nodes());
         bursar_slurm::Gate::remove(&bursar_slurm_lab::folder().join("etc")).expect("no gate");
-        let (budgets, settings) = (budgets.to_owned(), settings.to_owned());
+        let run_by = bursar_slurm_lab::through("svc");
+        Self::on(lab, budgets, &format!("grace: 10s, {settings}"), &run_by, "")
+    }
+
+    fn on(lab: Arc<Lab>, budgets: &str, settings: &str, run_by: &[String], keys: &str) -> Self {
         let port = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-        let port = port.local_addr().expect("its address").port();
-        Self { lab, site: None, folder: folder(), token: String::new(), budgets, settings, port }
+        Self {
+            lab,
+            site: None,
+            folder: folder(),
+            token: String::new(),
+            budgets: budgets.to_owned(),
+            settings: settings.to_owned(),
+            run_by: run_by.to_vec(),
+            keys: keys.to_owned(),
+            port: port.local_addr().expect("its address").port(),
+            said: String::new(),
+        }
     }
 
     /// Writes the configuration, which counts when the daemon comes up next.
     pub(crate) fn configure(&self, mode: &str) {
-        let (budgets, settings, port) = (&self.budgets, &self.settings, self.port);
+        let Self { budgets, settings, run_by, keys, port, .. } = self;
         let etc = bursar_slurm_lab::folder().join("etc");
-        let run_by: Vec<String> =
-            bursar_slurm_lab::through("svc").iter().map(|word| format!("{word:?}")).collect();
+        let run_by: Vec<String> = run_by.iter().map(|word| format!("{word:?}")).collect();
         let config = format!(
             "data: site\nlisten: 127.0.0.1:{port}\nowner: svc\nbudgets: budgets.yaml\ntoken_out: token\n\
-             settings: {{lookback: 10m, horizon: 10m, grace: 10s, warn_before: 1s, {settings}}}\n\
-             slurm:\n  mode: {mode}\n  partitions: [main]\n  gate: {}\n  run_by: [{}]\n",
+             settings: {{lookback: 10m, horizon: 10m, warn_before: 1s, {settings}}}\n\
+             slurm:\n  mode: {mode}\n  partitions: [main]\n  gate: {}\n  run_by: [{}]\n{keys}",
             etc.display(),
             run_by.join(", ")
         );
@@ -67,22 +103,56 @@ impl Governed {
 
     /// The daemon comes up, again if it was up before.
     pub(crate) fn up(&mut self) {
+        let site = self.command_up(&[], Site::spawn);
+        self.is_up(site);
+    }
+
+    /// The same, if Slurm lets it: what it said, if not.
+    pub(crate) fn try_up(&mut self, flags: &[&str]) -> Result<(), String> {
+        let site = self.command_up(flags, Site::try_spawn)?;
+        self.is_up(site);
+        Ok(())
+    }
+
+    /// Kills the daemon. What it had Slurm's clients do goes on.
+    pub(crate) fn kill(&mut self) {
+        if let Some(site) = self.site.take() {
+            self.said += &site.said();
+            site.kill();
+        }
+    }
+
+    /// Ends the daemon as an operator does. What runs, runs on.
+    pub(crate) fn stop(&mut self) {
+        if let Some(site) = self.site.take() {
+            self.said += &site.said();
+            assert_eq!(site.stop(), Some(0), "{}", self.said);
+        }
+    }
+
+    /// What all its daemons said.
+    pub(crate) fn said(&self) -> String {
+        format!("{}{}", self.said, self.site().said())
+    }
+
+    fn command_up<T>(
+        &mut self,
+        flags: &[&str],
+        spawn: impl FnOnce(&mut std::process::Command) -> T,
+    ) -> T {
         self.site = None;
         let config = self.path("bursar.yaml");
         let mut bursar = command(&["up", "--config", config.to_str().expect("UTF-8")]);
-        let mut site = Site::spawn(bursar.envs(self.lab.environment()));
+        spawn(bursar.args(flags).envs(self.lab.environment()))
+    }
+
+    fn is_up(&mut self, mut site: Site) {
         if self.token.is_empty() {
             let token = fs::read_to_string(self.path("token")).expect("the first token");
             token.trim().clone_into(&mut self.token);
         }
         site.token.clone_from(&self.token);
         self.site = Some(site);
-    }
-
-    /// The daemon ends as an operator ends it.
-    pub(crate) fn down(&mut self) {
-        let code = self.site.take().expect("it is up").stop();
-        assert_eq!(code, Some(0));
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

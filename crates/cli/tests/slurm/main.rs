@@ -3,10 +3,13 @@
 
 #![cfg(target_os = "linux")]
 
+mod faults;
 mod governed;
 mod order;
+mod scale;
 #[path = "../support/mod.rs"]
 mod support;
+mod two;
 mod watched;
 
 pub(crate) use support::*;

@@ -166,7 +166,7 @@ fn governing_begins_with_what_was_watched_and_ends_in_order() {
     });
     let started = governed.site().work(before[0])["started_unix_ms"].clone();
     let waits = governed.number(&early);
-    governed.down();
+    governed.stop();
 
     // The same jobs are the same workloads: what was watched is in the books.
     governed.configure("govern");
@@ -191,7 +191,7 @@ fn governing_begins_with_what_was_watched_and_ends_in_order() {
     late.iter().for_each(|job| {
         governed.number(job);
     });
-    governed.down();
+    governed.stop();
 
     // And back: nothing stays on hold, and research, which was funded and had nothing, comes first.
     governed.configure("watch");
@@ -237,7 +237,7 @@ fn a_watchdog_releases_what_a_dead_daemon_holds_and_a_new_one_takes_over() {
     assert!(refused.stderr.contains("the site is up at"), "{}", refused.stderr);
     assert_eq!(held(&governed).len(), 2);
 
-    governed.site.take().expect("it is up").kill();
+    governed.kill();
     // It has nobody to restart it.
     let run = |args: &[&str]| finish(command(args).envs(governed.lab.environment()));
     let args =

@@ -30,7 +30,9 @@ pub(crate) fn within<T>(patience: Duration, what: &str, mut look: impl FnMut() -
 
 /// The binary, without anything of this machine's user.
 pub(crate) fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    // A runner of tests may have put it elsewhere since they were built.
+    let binary = std::env::var_os("NEXTEST_BIN_EXE_bursar");
+    let mut command = Command::new(binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_bursar").into()));
     for name in ["BURSAR_URL", "BURSAR_TOKEN", "BURSAR_TOKEN_FILE", "BURSAR_DATA", "BURSAR_LOG"] {
         command.env_remove(name);
     }
@@ -111,28 +113,37 @@ impl Site {
     }
 
     pub(crate) fn spawn(command: &mut Command) -> Self {
+        let site = Self::try_spawn(command).unwrap_or_else(|said| panic!("ended: {said}"));
+        eventually("that it is ready", || {
+            let answer = ureq::get(format!("{}/readyz", site.url)).call().ok()?;
+            answer.status().is_success().then_some(())
+        });
+        site
+    }
+
+    /// A daemon that is up, whether or not its rounds go well; or what it said if it gave up.
+    pub(crate) fn try_spawn(command: &mut Command) -> Result<Self, String> {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
         let said = Arc::new(Mutex::new(String::new()));
         collect(child.stdout.take().expect("piped"), Arc::clone(&said));
         collect(child.stderr.take().expect("piped"), Arc::clone(&said));
         let mut site = Self { child, url: String::new(), token: String::new(), said };
-        site.url = eventually("where the API listens", || {
-            assert!(site.child.try_wait().expect("a child").is_none(), "ended: {}", site.said());
+        let up = eventually("where the API listens", || {
+            let ended = site.child.try_wait().expect("a child").is_some();
             let said = site.said();
-            let (_, rest) = said.split_once(" is up at ")?;
+            let Some((_, rest)) = said.split_once(" is up at ") else {
+                return ended.then(|| Err(said.clone()));
+            };
             let url = rest.lines().next()?.trim();
-            Some(url.split_whitespace().next()?.trim_end_matches([':', '.']).to_owned())
+            Some(Ok(url.split_whitespace().next()?.trim_end_matches([':', '.']).to_owned()))
         });
-        eventually("that it is ready", || {
-            let answer = ureq::get(format!("{}/readyz", site.url)).call().ok()?;
-            answer.status().is_success().then_some(())
-        });
+        site.url = up?;
         let said = site.said();
         if let Some((_, rest)) = said.split_once("export BURSAR_TOKEN=") {
             site.token = rest.lines().next().expect("a token").to_owned();
         }
-        site
+        Ok(site)
     }
 
     pub(crate) fn said(&self) -> String {

@@ -7,10 +7,13 @@ use crate::read::{Job, JobState};
 use crate::records::moment_of;
 use bursar_engine::{Arrival, ArrivalState, Error};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How old a look at the queue may be that is told of.
 const LOOK_AGE_MAX: Duration = Duration::from_millis(300);
+
+/// How long the id of a job is known that has left the queue: whether it was cancelled is asked by its id.
+const IDS_KEPT: Duration = Duration::from_secs(600);
 
 /// How many jobs are given a tag in one call of [`see_arrivals`](SlurmEngine::see_arrivals).
 const TAGS_A_LOOK: usize = 1000;
@@ -52,13 +55,15 @@ impl SlurmEngine {
         // Slurm's moments are whole seconds; within one, ids tell who came first.
         arrivals.sort_by_key(|(number, arrival)| (arrival.submitted_at.unix_ms, *number));
         let arrivals: Vec<Arrival> = arrivals.into_iter().map(|(_, arrival)| arrival).collect();
-        self.waiting_ids =
-            arrivals.iter().map(|one| (one.name.clone(), one.shown.clone())).collect();
+        let now = Instant::now();
+        self.waiting_ids.retain(|_, (_, told)| now.duration_since(*told) < IDS_KEPT);
+        let ids = arrivals.iter().map(|one| (one.name.clone(), (one.shown.clone(), now)));
+        self.waiting_ids.extend(ids);
         Ok(arrivals)
     }
 
-    /// Jobs from before us get their names, so many at a time. Tasks of an array that wait together share one record in
-    /// Slurm, and get one tag.
+    /// Jobs from before us get their names, so many at a time, and those that wait are put on hold with it: Slurm would
+    /// start them by itself. Tasks of an array that wait together share one record in Slurm, and get one tag.
     fn give_tags(&mut self, jobs: &[Job]) {
         let nameless = jobs.iter().filter(|job| job.note.is_none());
         let nameless = nameless.filter(|job| !matches!(job.state, JobState::Ended(_)));
@@ -82,7 +87,9 @@ impl SlurmEngine {
                 continue;
             }
             let note = self.options.note_of(job, self.names.tag(job));
-            commands.push(format!("update JobId={id} AdminComment={note}"));
+            // In one change: whoever finds the tag finds it on hold, or released by an administrator since.
+            let hold = if job.state == JobState::Pending { " Priority=0" } else { "" };
+            commands.push(format!("update JobId={id} AdminComment={note}{hold}"));
         }
         if !commands.is_empty() {
             // One that has ended meanwhile refuses; others are asked again at the next look.

@@ -129,7 +129,7 @@ impl SlurmEngine {
         };
         for key in keys {
             let Some(record) = self.records.get(key).cloned() else { continue };
-            let end = match (row_of(&runs, key), &record.stage) {
+            let end = match (row_of(&runs, key, self.site()), &record.stage) {
                 // Slurm has a run that ended by itself end anew when its job is put back: that is what it charges.
                 (Some((_, ending)), Stage::Returning(_))
                     if ending != Ending::Requeued
@@ -189,8 +189,8 @@ impl SlurmEngine {
 }
 
 /// The latest run that ended with the claim of this attempt.
-fn row_of<'a>(runs: &'a [Run], key: &AttemptKey) -> Option<(&'a Run, Ending)> {
-    let claimed = |run: &&Run| run.note.as_ref().and_then(|note| note.claim.as_ref()) == Some(key);
+fn row_of<'a>(runs: &'a [Run], key: &AttemptKey, site: Option<&str>) -> Option<(&'a Run, Ending)> {
+    let claimed = |run: &&Run| run.note.as_ref().and_then(|note| note.claim_of(site)) == Some(key);
     let ended = runs.iter().filter(claimed).filter_map(|run| Some((run, run.ending?)));
     ended.max_by_key(|(run, _)| (run.started, run.ended))
 }

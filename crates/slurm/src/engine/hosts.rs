@@ -28,6 +28,7 @@ impl SlurmEngine {
 
     pub(super) fn see_hosts(&mut self) -> Result<Vec<HostFacts>, Error> {
         self.look_at_nodes()?;
+        self.hold()?;
         let cordons = self.records.cordons()?;
         let facts = |node: &Node| {
             let silent = self.silent_since.get(&node.name);

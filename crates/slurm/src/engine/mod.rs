@@ -2,12 +2,14 @@
 
 mod arrivals;
 mod finish;
+mod holding;
 mod hosts;
 mod judge;
 mod leave;
 mod logs;
 mod look;
 mod names;
+mod news;
 mod observe;
 mod start;
 mod submit;
@@ -25,7 +27,7 @@ use bursar_engine::{
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The engine that has Slurm start, signal and end work.
 ///
@@ -57,10 +59,11 @@ pub struct SlurmEngine {
     seen_running: BTreeMap<AttemptKey, Instant>,
     /// Names for jobs from before us.
     names: Names,
-    /// The ids of the arrivals that were told last, by their names.
-    waiting_ids: BTreeMap<String, String>,
-    /// Attempts that are known to have been put on hold again while they ran.
-    guarded: BTreeMap<AttemptKey, Instant>,
+    /// The ids of the arrivals that were told lately, by their names, and when they were told last.
+    waiting_ids: BTreeMap<String, (String, Instant)>,
+    /// Whether the nodes were ours to govern when they were last looked at.
+    holds: bool,
+    news: news::News,
 }
 
 impl SlurmEngine {
@@ -92,7 +95,8 @@ impl SlurmEngine {
             seen_running: BTreeMap::new(),
             names: Names::open(folder),
             waiting_ids: BTreeMap::new(),
-            guarded: BTreeMap::new(),
+            holds: false,
+            news: news::News::default(),
         };
         for key in engine.records.keys() {
             if engine.records.get(&key).is_some_and(|record| record.stage == Stage::Claimed) {
@@ -101,6 +105,11 @@ impl SlurmEngine {
             }
         }
         Ok(engine)
+    }
+
+    /// Which site's attempts these are, if there may be others'.
+    fn site(&self) -> Option<&str> {
+        self.options.holder.as_ref().map(|holder| &*holder.site)
     }
 
     fn run(&self, call: &Call) -> Result<Vec<u8>, ClientError> {
@@ -134,7 +143,6 @@ impl SlurmEngine {
         self.reasons.remove(key);
         self.missed_since.remove(key);
         self.stopped_at.remove(key);
-        self.guarded.remove(key);
         self.seen_running.remove(key);
         self.records.change(key, |record| record.stage = Stage::Over(end))
     }
@@ -157,6 +165,14 @@ impl Engine for SlurmEngine {
 
     fn arrivals(&mut self) -> Result<Option<Vec<Arrival>>, Error> {
         self.see_arrivals().map(Some)
+    }
+
+    fn news_every(&self) -> Option<Duration> {
+        Some(news::EVERY)
+    }
+
+    fn has_news(&mut self) -> bool {
+        self.see_news()
     }
 
     fn decline(&mut self, name: &str, why: &str) -> Result<(), Error> {

@@ -7,16 +7,13 @@ use crate::read::{Job, JobState};
 use crate::records::{End, How, Record, Stage, Told, moment_of};
 use bursar_engine::{AttemptKey, AttemptState, Error, Observation};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 /// How many jobs are put on hold by one call.
 const HOLDS_A_CALL: usize = 200;
 
-/// How long a job that runs may be seen without its hold, before it is put on hold once more.
-const GUARD_AGAIN: Duration = Duration::from_secs(30);
-
 impl SlurmEngine {
     pub(super) fn see_attempts(&mut self) -> Result<Vec<Observation>, Error> {
+        self.must_hold()?;
         self.start_waiting()?;
         let mut jobs = self.look()?.to_vec();
         if self.claim_watched(&jobs)? {
@@ -24,7 +21,7 @@ impl SlurmEngine {
         }
         self.take_over(&jobs)?;
         let mut unseen = Unseen::default();
-        let mut to_guard = Vec::new();
+        let mut to_hold = Vec::new();
         let by_name = by_name(&jobs);
         for key in self.records.keys() {
             let Some(record) = self.records.get(&key).cloned() else { continue };
@@ -33,14 +30,16 @@ impl SlurmEngine {
             }
             let job = record.tag.as_ref().and_then(|tag| by_name.get(tag).copied());
             self.follow(&key, &record, job, &mut unseen)?;
-            let running = job.filter(|job| job.state == JobState::Running && !job.held);
-            if let Some(job) = running.filter(|_| self.is_unguarded(&key)) {
-                to_guard.push(job.id.clone());
+            let is_back = unseen.put_back.contains_key(&key);
+            if let Some(job) = job.filter(|job| is_back && !job.held && !job.holds_hosts()) {
+                to_hold.push(job.id.clone());
             }
         }
         self.cancel_strays(&jobs);
-        for part in to_guard.chunks(HOLDS_A_CALL) {
-            // What has ended meanwhile is an error of no consequence.
+        // What was put back without an order of ours, by a node that failed or by its user: Slurm lets it wait for two
+        // minutes, so it is held in time. Holding it while it runs would do, too, but takes the moment from which it was
+        // eligible out of the accounts, and runs without one are missing in most reports.
+        for part in to_hold.chunks(HOLDS_A_CALL) {
             let _ = self.scontrol(["hold", &part.join(",")]);
         }
         self.find_ends(&unseen, &jobs)?;
@@ -128,19 +127,10 @@ impl SlurmEngine {
         if !job.held {
             let _ = self.scontrol(["hold", &job.id]);
         }
-        let note = crate::declare::Note { claim: None, ..note };
+        let note = crate::declare::Note { claim: None, site: None, ..note };
         let id = format!("JobId={}", job.id);
         let _ = self.scontrol(["update", &id, "ReqNodeList=", &format!("AdminComment={note}")]);
         self.changed();
-    }
-
-    fn is_unguarded(&mut self, key: &AttemptKey) -> bool {
-        let now = Instant::now();
-        let again = self.guarded.get(key).is_none_or(|at| now.duration_since(*at) > GUARD_AGAIN);
-        if again {
-            self.guarded.insert(key.clone(), now);
-        }
-        again
     }
 
     /// What was only watched and is to be governed now: the job that runs gets its name, and its attempt's claim. Whether
@@ -177,9 +167,9 @@ impl SlurmEngine {
     fn take_over(&mut self, jobs: &[Job]) -> Result<(), Error> {
         for job in jobs.iter().filter(|job| !job.held || job.holds_hosts()) {
             let Some(note) = &job.note else { continue };
-            let Some(key) = note.claim.clone().filter(|key| !self.records.is_claimed(key)) else {
-                continue;
-            };
+            // What another site claimed is found running, as what an administrator started.
+            let claim = note.claim_of(self.site()).cloned();
+            let Some(key) = claim.filter(|key| !self.records.is_claimed(key)) else { continue };
             let adopts = note.order.is_none();
             let name = note.order.clone().or_else(|| job.arrival_name()).unwrap_or_default();
             let mut record = Record::new(&key, name, adopts, note.resumable);

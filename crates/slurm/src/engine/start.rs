@@ -76,7 +76,7 @@ impl SlurmEngine {
             Err(error) => return Ok(Err(error.to_string())),
         };
         let Some(job) = job else {
-            let known = self.waiting_ids.get(&record.name).cloned();
+            let known = self.waiting_ids.get(&record.name).map(|(id, _)| id.clone());
             return self.not_claimed(key, &record, known, "Slurm does not show its job");
         };
         if matches!(job.state, JobState::Running) && record.adopts {
@@ -117,12 +117,16 @@ impl SlurmEngine {
         id: Option<String>,
         why: &str,
     ) -> Result<Result<(), String>, Error> {
-        let jobs = id.and_then(|id| self.remembered(&[id].into()).ok()).unwrap_or_default();
-        let ended = jobs.iter().find(|job| is_named(job, record)).map(|job| &job.state);
-        if ended != Some(&JobState::Ended(Ending::Cancelled)) {
+        let Some(jobs) = id.and_then(|id| self.remembered(&[id].into()).ok()) else {
             return Ok(Err(why.to_owned()));
-        }
-        let how = How::Cancelled(CANCELLED.to_owned());
+        };
+        let why = match jobs.iter().find(|job| is_named(job, record)).map(|job| &job.state) {
+            Some(JobState::Ended(Ending::Cancelled)) => CANCELLED,
+            // A controller that was killed just after the submission.
+            None => "Slurm does not know it any more",
+            Some(_) => return Ok(Err(why.to_owned())),
+        };
+        let how = How::Cancelled(why.to_owned());
         let ended_s = crate::now_ms() / 1000;
         self.end(key, End { started_s: None, ended_s, how, told: false })?;
         Ok(Ok(()))
@@ -143,7 +147,7 @@ impl SlurmEngine {
             return Ok(Err(format!("job {} runs elsewhere: somebody else started it", job.id)));
         }
         let mut note = job.note.clone().unwrap_or_else(|| crate::declare::Note::new("none"));
-        note.claim = Some(order.key.clone());
+        (note.claim, note.site) = (Some(order.key.clone()), self.site().map(str::to_owned));
         let (id, note) = (format!("JobId={}", job.id), format!("AdminComment={note}"));
         if let Err(error) = self.scontrol(["update", &id, &note]) {
             return Ok(Err(error.said()));
@@ -167,7 +171,7 @@ impl SlurmEngine {
     /// Whose it is, where it runs and that it may be put back, in one transaction of the controller.
     fn claim(&self, order: &StartOrder, job: &Job) -> Vec<String> {
         let mut note = job.note.clone().unwrap_or_else(|| crate::declare::Note::new("none"));
-        note.claim = Some(order.key.clone());
+        (note.claim, note.site) = (Some(order.key.clone()), self.site().map(str::to_owned));
         let mut args = vec![
             "update".to_owned(),
             format!("JobId={}", job.id),

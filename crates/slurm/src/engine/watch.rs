@@ -25,6 +25,8 @@ impl<C: Clients> Clients for ReadOnly<C> {
         let verb = call.args.iter().find(|word| !word.starts_with('-')).map(String::as_str);
         let reads = match call.program {
             Program::Squeue | Program::Sinfo | Program::Sacct | Program::Id => true,
+            // With -r it resets its counts.
+            Program::Sdiag => call.args.iter().all(|word| word != "-r" && word != "--reset"),
             Program::Scontrol => matches!(verb, Some("show" | "ping")),
             Program::Sacctmgr => matches!(verb, Some("show" | "list")),
             Program::Scancel | Program::Sbatch => false,

@@ -7,7 +7,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// The fields that are asked for, by the names that `-O` has for them since 22.05.
-pub const NODE_FIELDS: [&str; 4] = ["NodeList", "StateComplete", "Gres", "Reason"];
+pub const NODE_FIELDS: [&str; 6] =
+    ["NodeList", "StateComplete", "Gres", "Reason", "Comment", "Partition"];
 
 /// A node as Slurm sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,10 @@ pub struct Node {
     pub states: BTreeSet<String>,
     /// Why it is drained or down.
     pub reason: Option<String>,
+    /// What is noted of it.
+    pub comment: Option<String>,
+    /// Of which partitions, among those that were asked for, it is.
+    pub partitions: BTreeSet<String>,
 }
 
 impl Node {
@@ -28,9 +33,9 @@ impl Node {
         ["drain", "drained", "draining"].iter().any(|state| self.states.contains(*state))
     }
 
-    /// Whether Slurm gets no answer from it, at the moment.
+    /// Whether Slurm gets no answer from it, at the moment, or a controller that was restarted has not heard of it yet.
     pub fn is_silent(&self) -> bool {
-        self.states.contains("not_responding")
+        self.states.contains("not_responding") || self.states.contains("unknown")
     }
 
     /// Whether it cannot run work, whoever drained it and whether or not it answers.
@@ -40,7 +45,6 @@ impl Node {
             "fail",
             "failing",
             "error",
-            "unknown",
             "future",
             "invalid_reg",
             "powered_down",
@@ -69,7 +73,7 @@ pub fn node_call(partitions: &[String], mark: &Mark) -> Call {
 pub fn read_nodes(answer: &[u8], mark: &Mark) -> Result<Vec<Node>, Unreadable> {
     let mut nodes = Vec::new();
     for row in mark.rows(answer, NODE_FIELDS.len())? {
-        let [name, state, gres, reason] = &row[..] else {
+        let [name, state, gres, reason, comment, partition] = &row[..] else {
             return Err(Unreadable("a row has not the fields that were asked for".to_owned()));
         };
         let name = name.trim().to_owned();
@@ -84,10 +88,19 @@ pub fn read_nodes(answer: &[u8], mark: &Mark) -> Result<Vec<Node>, Unreadable> {
             gpus: gpus_of_gres(gres),
             states: states.collect(),
             reason: present(reason).filter(|reason| *reason != "none").map(str::to_owned),
+            comment: present(comment).map(str::to_owned),
+            // The default one has a star.
+            partitions: BTreeSet::from([partition.trim().trim_end_matches('*').to_owned()]),
         });
     }
     nodes.sort_by(|one, other| natural(&one.name, &other.name));
-    nodes.dedup_by(|one, other| one.name == other.name);
+    nodes.dedup_by(|one, kept| {
+        let same = one.name == kept.name;
+        if same {
+            kept.partitions.append(&mut one.partitions);
+        }
+        same
+    });
     Ok(nodes)
 }
 
@@ -122,12 +135,17 @@ mod tests {
     #[test]
     fn nodes_are_ordered_by_their_numbers() {
         let mark = Mark::of("@@");
-        let answer = b"n10@@idle@@gpu:h100:8@@none@@\nn9@@idle+drain@@gpu:h100:8@@why | so@@\nn10@@idle@@gpu:h100:8@@none@@\n";
+        let answer = b"n10@@idle@@gpu:h100:8@@none@@@@a*@@\n\
+            n9@@idle+drain@@gpu:h100:8@@why | so@@(null)@@a*@@\nn10@@idle@@gpu:h100:8@@none@@@@b@@\n";
         let nodes = read_nodes(answer, &mark).unwrap();
         assert_eq!(nodes.iter().map(|node| &*node.name).collect::<Vec<_>>(), ["n9", "n10"]);
         assert!(nodes[0].drains() && !nodes[1].drains());
         assert_eq!(nodes[0].reason.as_deref(), Some("why | so"));
-        assert!(read_nodes(b"n[1-2]@@idle@@@@@@\n", &mark).is_err());
+        assert_eq!(nodes[1].partitions, ["a", "b"].map(str::to_owned).into());
+        // Just after its controller was restarted it is no node that failed.
+        let unknown = read_nodes(b"n1@@unknown@@gpu:h100:8@@none@@@@a@@\n", &mark).unwrap();
+        assert!(unknown[0].is_silent() && !unknown[0].is_broken());
+        assert!(read_nodes(b"n[1-2]@@idle@@@@@@@@@@\n", &mark).is_err());
     }
 
     proptest! {

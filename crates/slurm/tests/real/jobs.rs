@@ -275,6 +275,7 @@ fn work_from_before_us_gets_its_names() {
         world.lab.ok("svc", "scontrol", &["update", &id(job), "AdminComment=written by the site"]);
     }
     world.lab.ok("svc", "scontrol", &["release", &job]);
+    world.until("it to run", |world| (world.field(&job, "State") == "RUNNING").then_some(()));
     let names = world.until("four names", |world| {
         let mut names: Vec<_> =
             world.arrivals().into_iter().map(|one| (one.shown, one.name)).collect();
@@ -289,6 +290,33 @@ fn work_from_before_us_gets_its_names() {
     let mut again: Vec<_> = again.collect();
     again.sort();
     assert_eq!(again, names, "names stay");
+}
+
+#[test]
+fn what_waits_from_before_us_waits_for_us() {
+    if skipped() {
+        return;
+    }
+    let mut world = World::on(Lab::one_node());
+    let host = world.lab.hosts[0].clone();
+    let node = format!("NodeName={host}");
+    world.lab.ok("svc", "scontrol", &["update", &node, "State=DRAIN", "Reason=not yet"]);
+    let array = world.sbatch("alice", &["--gpus=1", "--array=1-3"], SHORT);
+    let job = world.sbatch("alice", &["--gpus=1"], SHORT);
+    // As if the gate had not been there.
+    for job in [&array, &job] {
+        let id = format!("JobId={job}");
+        world.lab.ok("svc", "scontrol", &["update", &id, "AdminComment="]);
+        world.lab.ok("svc", "scontrol", &["release", job]);
+        assert_ne!(world.field(job, "PriorityLong"), "0");
+    }
+    let arrival = world.await_waiting(&job);
+    world.lab.ok("svc", "scontrol", &["update", &node, "State=RESUME"]);
+    world.start(&key(1), &arrival, &[(&host, 1)]);
+    assert_eq!(world.await_exit(&key(1)).outcome, Outcome::Exit { code: 0 });
+    // It took some seconds in which Slurm could have started the others.
+    let tasks = world.field(&array, "State");
+    assert!(tasks.lines().all(|state| state.trim_end_matches('|') == "PENDING"), "{tasks}");
 }
 
 #[test]
