@@ -279,9 +279,11 @@ impl History {
 /// What its attempts were, as a scenario has it.
 fn ran(work: &Work) -> Vec<String> {
     let mut ran = Vec::new();
+    // What was found running began before it was known here; and an engine that rounds its moments may have one attempt
+    // begin before the end of the last.
+    let mut earliest_ms = work.submitted_ms;
     for attempt in &work.attempts {
-        // What was found running began before it was known here.
-        let Some(start_ms) = attempt.started_ms.map(|start| start.max(work.submitted_ms)) else {
+        let Some(start_ms) = attempt.started_ms.map(|start| start.max(earliest_ms)) else {
             continue;
         };
         if attempt.ended_ms.is_some_and(|end_ms| end_ms <= start_ms) {
@@ -290,6 +292,7 @@ fn ran(work: &Work) -> Vec<String> {
         let end = attempt.ended_ms.map_or(String::new(), |ms| format!(", end: {}", seconds(ms)));
         let on = |(host, gpus): &(String, Vec<u32>)| format!("{}: {}", quoted(host), gpus.len());
         let on: Vec<String> = attempt.placement.iter().map(on).collect();
+        earliest_ms = attempt.ended_ms.unwrap_or(start_ms);
         let start = seconds(start_ms);
         ran.push(format!("{{start: {start}{end}, on: {{{}}}}}", on.join(", ")));
     }

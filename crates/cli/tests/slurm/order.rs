@@ -57,7 +57,7 @@ fn budgets_order_the_queue() {
     assert_eq!(running(), (3, 1), "{}", governed.all());
     // Whoever waits is told for what.
     let why = governed.why(&product[2]);
-    assert!(why.contains("wait") && why.contains("product"), "{why}");
+    assert!(why.contains("waits: ") && why.contains("rule "), "{why}");
 }
 
 #[test]
