@@ -8,7 +8,7 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-auto}"
 # cargo installs its tools where a fresh shell may not look.
 export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 
-section() { printf '\n== %s\n' "$*"; }
+section() { printf '\n== %s  (after %d s)\n' "$*" "$SECONDS"; }
 
 note() { printf '   %s\n' "$*"; }
 

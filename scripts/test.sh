@@ -33,6 +33,8 @@ RUSTDOCFLAGS="-D warnings" run cargo doc --workspace --no-deps --locked --quiet
 
 section "tests"
 if cargo nextest --version >/dev/null 2>&1; then
+    # Tests on a real Slurm mostly wait, two at a time: what computes goes on beside them.
+    export NEXTEST_TEST_THREADS="${NEXTEST_TEST_THREADS:-$(($(nproc) + 2))}"
     run cargo nextest run --workspace --locked --no-fail-fast
 else
     run cargo test --workspace --locked --lib --bins --tests --examples --no-fail-fast --quiet

@@ -40,13 +40,17 @@ pub fn skipped() -> bool {
     skipped
 }
 
-/// The folder of the cluster: one for each copy of this repository.
+/// The folder of the cluster: one for the tests of each crate, in each copy of this repository.
 pub fn folder() -> PathBuf {
     if let Some(folder) = std::env::var_os("BURSAR_SLURM_LAB") {
         return folder.into();
     }
+    let binary = std::env::current_exe().unwrap_or_default();
+    let name = binary.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut hasher = DefaultHasher::new();
     env!("CARGO_MANIFEST_DIR").hash(&mut hasher);
+    // `slurm` and `slurm_setup` are of one crate.
+    name.split(['-', '_']).next().unwrap_or_default().hash(&mut hasher);
     let below =
         if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() };
     below.join(format!("bursar-slurm-test-{:08x}", hasher.finish() as u32))
