@@ -156,7 +156,7 @@ fn config_text(
     };
     text += "\n# The first tree. Once the site is there: bursar budget export, import\nbudgets: budgets.yaml\n\nslurm:\n";
     text += &format!(
-        "  # Jobs of these partitions alone are Bursar's business.\n  partitions: {}\n",
+        "  # Look, and change nothing in Slurm. `govern` when you are ready: docs/slurm.md.\n  mode: watch\n  # Jobs of these partitions alone are Bursar's business.\n  partitions: {}\n",
         inline(&args.partitions)?
     );
     if planned.accounts.is_empty() {

@@ -240,13 +240,14 @@ impl Story<'_> {
             return Err(format!("it ends as {ending}"));
         }
         let last = self.rows.last().map(|row| row.state.split(' ').next().unwrap_or_default());
-        let same = match (last, ending) {
-            (Some("COMPLETED"), "completed") | (Some("FAILED"), "failed" | "terminated") => true,
-            (Some("CANCELLED"), "cancelled" | "terminated") => true,
-            (Some("NODE_FAIL"), "host_failed") => true,
-            (None, "cancelled") => true,
-            _ => false,
-        };
+        let same = matches!(
+            (last, ending),
+            (Some("COMPLETED"), "completed")
+                | (Some("FAILED"), "failed" | "terminated")
+                | (Some("CANCELLED"), "cancelled" | "terminated")
+                | (Some("NODE_FAIL"), "host_failed")
+                | (None, "cancelled")
+        );
         if same { Ok(()) } else { Err(format!("it ends as {ending}, for Slurm as {last:?}")) }
     }
 
@@ -325,12 +326,13 @@ impl Story<'_> {
             })
             .collect();
         // Slurm's second of a start may have begun before the decision; charges never do.
-        let same = |(ours, slurms): (&(u64, u64, u64), &(u64, u64, Option<u64>))| {
+        let mut pairs = charged.iter().zip(&accounted);
+        let same = pairs.all(|(ours, slurms)| {
             ours.1 == slurms.1
                 && ours.2 == slurms.2.unwrap_or(ours.2)
                 && ours.0.abs_diff(slurms.0) <= 1500
-        };
-        if charged.len() == accounted.len() && charged.iter().zip(&accounted).all(same) {
+        });
+        if charged.len() == accounted.len() && same {
             Ok(())
         } else {
             Err(format!("charged {charged:?}, accounted {accounted:?} (from, span, GPUs)"))
