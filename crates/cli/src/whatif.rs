@@ -169,7 +169,7 @@ mod tests {
         // Two of b came first and took all; a is owed half.
         let text = "cluster: {hosts: [{gpus: 8, model: h100, name: n1}]}\n\
             budgets: {a: {share: 1}, b: {share: 1}}\n\
-            settings: {grace: 1m}\n\
+            settings: {grace: 1m, lookback: 1h, horizon: 1h}\n\
             workloads:\n\
             - {id: '1', submit: 0, budget: b, gpus: 8, runtime: 2h, min_runtime: 10m, resumable: true, ran: [{start: 0, end: 2h, on: {n1: 8}}]}\n\
             - {id: '2', submit: 60, budget: a, gpus: 8, runtime: 1h, min_runtime: 10m, ran: [{start: 2h, end: 3h, on: {n1: 8}}]}\n\

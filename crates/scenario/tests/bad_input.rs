@@ -169,7 +169,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     (
         "  - {id: run-2",
         "  - nothing\n  - {id: run-2",
-        "lab.yaml line 10: workloads[1]: expected a block of keys (id, submit, budget, user, gpus, hosts, gpus_per_host, gpu_model, runtime, min_runtime, max_runtime, resumable, rank, kind, checkpoint_interval, checkpoint_on_signal, save_time, grace, startup, status), found a single value",
+        "lab.yaml line 10: workloads[1]: expected a block of keys (id, submit, budget, user, gpus, hosts, gpus_per_host, gpu_model, runtime, min_runtime, max_runtime, resumable, rank, kind, checkpoint_interval, checkpoint_on_signal, save_time, grace, startup, status, ran), found a single value",
     ),
     // Budgets.
     (

@@ -44,10 +44,8 @@ impl Span {
         let told = told.map(|since| since.max(attempt.decided_ms).min(now));
         let since = attempt.started_ms.or(told);
         let until = match (exited.started_at, since) {
-            // It ran before the site began, and is charged from then on.
-            (Some(moment), Some(since)) if moment.unix_ms < clock.unix_ms(0) => {
-                clock.site_ms(exited.ended_at).max(since)
-            }
+            // It ran when the site began, and is charged from then on: since when it ran tells nothing.
+            (_, Some(0)) => clock.site_ms(exited.ended_at),
             (Some(moment), Some(since)) => since + between(moment, exited.ended_at),
             (_, since) => clock.site_ms(exited.ended_at).max(since.unwrap_or(0)),
         };
@@ -198,6 +196,11 @@ mod tests {
         };
         let span = Span::of(&attempt, &exited, true, 100_000, &Booted);
         assert_eq!(span, Span { since: Some(11_000), until: 47_000 });
+        // What ran before the site began is charged to its end, not for as long as it ran in all.
+        let early = Attempt { decided_ms: 0, started_ms: Some(0), ..attempt.clone() };
+        let exited_early = Exited { started_at: Some(Moment { unix_ms: 0, boot_ms: None }), ..exited.clone() };
+        let span = Span::of(&early, &exited_early, true, 100_000, &Booted);
+        assert_eq!(span, Span { since: Some(0), until: 47_000 });
         // With this machine: nothing ran before it was booted that is seen after it.
         let span = Span::of(&attempt, &exited, false, 100_000, &Booted);
         assert_eq!(span, Span { since: Some(11_000), until: 11_000 });

@@ -36,9 +36,7 @@ const RELEASE_HELP: &str = "\
 Examples:
   bursar slurm release --config bursar.yaml
 
-For when governing has to end and the site is down. The gate's table is taken away, so that jobs do not enter on hold any
-more, and all that is on hold is released to Slurm, in the order in which it would have started. What runs, runs on.
-While the site is up: set slurm.mode: watch and start it again, which does the same.
+For when governing has to end and the site is down. The gate's table is taken away, so that jobs do not enter on hold any more, and all that is on hold is released to Slurm, in the order in which it would have started. What runs, runs on. While the site is up: set slurm.mode: watch and start it again, which does the same.
 
 Exit codes: 0 done, 1 something is still on hold or Slurm does not answer, 2 bad input.";
 

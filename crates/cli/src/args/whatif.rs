@@ -7,7 +7,7 @@ use clap::Args;
 /// What `whatif` takes.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  bursar whatif                              what happened beside what budgets would have done\n  bursar whatif --set lookback=3d            the same with another setting\n  bursar whatif --policy recorded --policy fair-tree\n  bursar whatif --every 1m                   again and again, until Ctrl-C\n\nAll that the site has seen is played again from its beginning; work that has not ended is taken to need its whole\nlimit. `recorded` is what really happened. Where Slurm is only watched (slurm.mode: watch), that is what Slurm did.\nOnly owners of the root may."
+    after_help = "Examples:\n  bursar whatif                              what happened beside what budgets would have done\n  bursar whatif --set lookback=3d            the same with another setting\n  bursar whatif --policy recorded --policy fair-tree\n  bursar whatif --every 1m                   again and again, until Ctrl-C\n\nAll that the site has seen is played again from its beginning; work that has not ended is taken to need its whole limit. `recorded` is what really happened. Where Slurm is only watched (slurm.mode: watch), that is what Slurm did.\nOnly owners of the root may."
 )]
 pub(crate) struct WhatIfArgs {
     /// What to compare; `bursar policies` lists them.

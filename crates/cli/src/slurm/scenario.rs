@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn hosts_are_grouped_in_their_order() {
-        let answer = "n1@@idle@@gpu:h100:8@@none@@\nn2@@idle@@gpu:h100:8@@none@@\nn3@@idle@@(null)@@none@@\nn4@@idle@@gpu:4@@none@@\nn5@@idle@@gpu:h100:8@@none@@\n";
+        let answer = "n1@@idle@@gpu:h100:8@@none@@(null)@@gpu@@\nn2@@idle@@gpu:h100:8@@none@@(null)@@gpu@@\nn3@@idle@@(null)@@none@@(null)@@gpu@@\nn4@@idle@@gpu:4@@none@@(null)@@gpu@@\nn5@@idle@@gpu:h100:8@@none@@(null)@@gpu@@\n";
         let nodes = read_nodes(answer.as_bytes(), &Mark::of("@@")).unwrap();
         let shown: Vec<String> = hosts(&nodes)
             .iter()

@@ -210,5 +210,5 @@ fn what_a_shell_needs() {
     let pages = files(&folder.path().join("pages/man1"));
     assert!(pages.contains(&"bursar-simulate.1".to_owned()), "{pages:?}");
     insta::assert_snapshot!(good(folder.path(), &["policies"]));
-    assert_eq!(json(&good(folder.path(), &["policies", "--json"])).as_array().unwrap().len(), 7);
+    assert_eq!(json(&good(folder.path(), &["policies", "--json"])).as_array().unwrap().len(), 8);
 }
