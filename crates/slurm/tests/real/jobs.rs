@@ -320,6 +320,27 @@ fn what_waits_from_before_us_waits_for_us() {
 }
 
 #[test]
+fn a_run_is_in_everybodys_reports() {
+    if skipped() {
+        return;
+    }
+    let mut world = World::on(Lab::one_node());
+    let host = world.lab.hosts[0].clone();
+    let job = world.sbatch("alice", &["--gpus=1"], "sleep 3");
+    let arrival = world.await_waiting(&job);
+    world.start(&key(1), &arrival, &[(&host, 1)]);
+    // Not at its end alone: what is done to a job while it runs is accounted.
+    world.await_running(&key(1));
+    world.await_exit(&key(1));
+    // By time, as sreport and most people ask. A run that was never eligible is not among these.
+    world.until("its row", |world| {
+        let rows = ["-a", "-X", "-n", "-P", "-S", "now-1hours", "-o", "JobID,State"];
+        let rows = world.lab.ok("svc", "sacct", &rows);
+        rows.lines().any(|row| row == format!("{job}|COMPLETED")).then_some(())
+    });
+}
+
+#[test]
 fn a_declined_job_says_why() {
     if skipped() {
         return;
