@@ -26,7 +26,7 @@ const ROUND: Duration = Duration::from_secs(45);
 const ROUNDS: usize = 2;
 
 /// Submissions on idle GPUs, of each.
-const PROBES: usize = 40;
+const PROBES: usize = 30;
 
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
