@@ -191,13 +191,10 @@ fn a_job_that_is_requeued_by_its_user_does_not_run_again_by_itself() {
     let arrival = world.await_waiting(&job);
     world.start(&key(1), &arrival, &[(&host, 1)]);
     world.await_running(&key(1));
-    world.until("the hold that does nothing", |world| {
-        world.see(&key(1));
-        (world.field(&job, "PriorityLong") == "0").then_some(())
-    });
     world.lab.ok("alice", "scontrol", &["requeue", &job]);
     let exited = world.await_exit(&key(1));
     assert!(!exited.was_told_to_leave);
+    world.until("its hold", |world| (world.field(&job, "PriorityLong") == "0").then_some(()));
     assert_charged(&mut world, &job, 0, &exited);
     assert_eq!(world.await_waiting(&job).name, arrival.name);
 }
