@@ -198,7 +198,8 @@ mod tests {
         assert_eq!(span, Span { since: Some(11_000), until: 47_000 });
         // What ran before the site began is charged to its end, not for as long as it ran in all.
         let early = Attempt { decided_ms: 0, started_ms: Some(0), ..attempt.clone() };
-        let exited_early = Exited { started_at: Some(Moment { unix_ms: 0, boot_ms: None }), ..exited.clone() };
+        let exited_early =
+            Exited { started_at: Some(Moment { unix_ms: 0, boot_ms: None }), ..exited.clone() };
         let span = Span::of(&early, &exited_early, true, 100_000, &Booted);
         assert_eq!(span, Span { since: Some(0), until: 47_000 });
         // With this machine: nothing ran before it was booted that is seen after it.

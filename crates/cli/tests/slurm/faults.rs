@@ -33,6 +33,8 @@ fn play(seed: u64) {
     let keys = format!("  {ANSWER_WITHIN}\n  start_within: 10s\n");
     let mut governed = Governed::down(BUDGETS, "grace: 3s", &[run_by], &keys);
     come_up(&mut governed);
+    // Or a controller that is killed would remember who governed before.
+    breaking::await_nodes_saved();
     let (lab, begun) = (governed.lab.clone(), Instant::now());
     let mut forgotten = Vec::new();
     let submitted: Vec<jobs::Submitted> = std::thread::scope(|scope| {

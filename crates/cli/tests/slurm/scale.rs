@@ -26,19 +26,19 @@ const ROUND: Duration = Duration::from_secs(45);
 const ROUNDS: usize = 2;
 
 /// Submissions on idle GPUs, of each.
-const PROBES: usize = 40;
+const PROBES: usize = 30;
 
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
     u64::try_from(since.as_millis()).expect("now")
 }
 
-/// The time of a processor that a process has had, in milliseconds.
+/// The time of a processor that a process has had, with what it started and saw end, in milliseconds.
 fn cpu_ms(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process");
     let after = stat.rsplit(") ").next().expect("its figures");
     let ticks: u64 =
-        after.split(' ').skip(11).take(2).map(|part| part.parse::<u64>().expect("a number")).sum();
+        after.split(' ').skip(11).take(4).map(|part| part.parse::<u64>().expect("a number")).sum();
     ticks * 10
 }
 
@@ -184,7 +184,7 @@ fn what_many_nodes_and_a_long_queue_cost() {
     let (without, _) = watched(None);
     println!(
         "slurmctld computes {with:.1} ms a second with Bursar, {without:.1} without: {:.1} ms for each look; \
-         Bursar itself {own:.1} (and its clients)",
+         Bursar itself {own:.1}, with its clients",
         with - without
     );
     governed.up();

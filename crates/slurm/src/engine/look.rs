@@ -34,6 +34,13 @@ impl SlurmEngine {
         self.queue = None;
     }
 
+    /// A change of this job alone was ordered: it is not known how it is now.
+    pub(super) fn touched(&mut self, id: &str) {
+        if let Some((_, jobs)) = &mut self.queue {
+            jobs.retain(|job| job.id != id);
+        }
+    }
+
     /// These jobs, ended or not, as far as the controller remembers them.
     pub(super) fn remembered(&self, jobs: &BTreeSet<String>) -> Result<Vec<Job>, Error> {
         let mut found = Vec::new();

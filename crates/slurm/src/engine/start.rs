@@ -101,7 +101,8 @@ impl SlurmEngine {
             record.restarts = job.restarts;
             record.stage = Stage::Released { at_ms: crate::now_ms() };
         })?;
-        self.changed();
+        // The others of this round are as they were seen: a look for each would cost more than its start.
+        self.touched(&job.id);
         // It may have been released even if that is not what is said: looking tells.
         if let Err(error) = self.scontrol(["release", &job.id]) {
             self.reasons.insert(key.clone(), error.said());

@@ -191,13 +191,10 @@ fn a_job_that_is_requeued_by_its_user_does_not_run_again_by_itself() {
     let arrival = world.await_waiting(&job);
     world.start(&key(1), &arrival, &[(&host, 1)]);
     world.await_running(&key(1));
-    world.until("the hold that does nothing", |world| {
-        world.see(&key(1));
-        (world.field(&job, "PriorityLong") == "0").then_some(())
-    });
     world.lab.ok("alice", "scontrol", &["requeue", &job]);
     let exited = world.await_exit(&key(1));
     assert!(!exited.was_told_to_leave);
+    world.until("its hold", |world| (world.field(&job, "PriorityLong") == "0").then_some(()));
     assert_charged(&mut world, &job, 0, &exited);
     assert_eq!(world.await_waiting(&job).name, arrival.name);
 }
@@ -317,6 +314,27 @@ fn what_waits_from_before_us_waits_for_us() {
     // It took some seconds in which Slurm could have started the others.
     let tasks = world.field(&array, "State");
     assert!(tasks.lines().all(|state| state.trim_end_matches('|') == "PENDING"), "{tasks}");
+}
+
+#[test]
+fn a_run_is_in_everybodys_reports() {
+    if skipped() {
+        return;
+    }
+    let mut world = World::on(Lab::one_node());
+    let host = world.lab.hosts[0].clone();
+    let job = world.sbatch("alice", &["--gpus=1"], "sleep 3");
+    let arrival = world.await_waiting(&job);
+    world.start(&key(1), &arrival, &[(&host, 1)]);
+    // Not at its end alone: what is done to a job while it runs is accounted.
+    world.await_running(&key(1));
+    world.await_exit(&key(1));
+    // By time, as sreport and most people ask. A run that was never eligible is not among these.
+    world.until("its row", |world| {
+        let rows = ["-a", "-X", "-n", "-P", "-S", "now-1hours", "-o", "JobID,State"];
+        let rows = world.lab.ok("svc", "sacct", &rows);
+        rows.lines().any(|row| row == format!("{job}|COMPLETED")).then_some(())
+    });
 }
 
 #[test]

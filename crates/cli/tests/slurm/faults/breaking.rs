@@ -100,8 +100,13 @@ impl Forgotten {
 
 /// When the controller wrote down its jobs.
 fn saved_ms() -> u64 {
-    let saved =
-        fs::metadata(lab::folder().join("state/job_state")).and_then(|file| file.modified());
+    file_ms("job_state")
+}
+
+/// When the controller wrote a file of its state.
+fn file_ms(name: &str) -> u64 {
+    let path = lab::folder().join("state").join(name);
+    let saved = fs::metadata(path).and_then(|file| file.modified());
     let since = saved.ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     since.map_or(300, |since| u64::try_from(since.as_millis()).expect("now"))
 }
@@ -111,6 +116,14 @@ fn await_save() {
     let (before, until) = (saved_ms(), Instant::now() + Duration::from_secs(7));
     while saved_ms() == before && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until it has written down what it has of its nodes now.
+pub(crate) fn await_nodes_saved() {
+    let (begun_ms, until) = (now_ms(), Instant::now() + Duration::from_secs(7));
+    while file_ms("node_state") < begun_ms && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -248,7 +248,15 @@ impl Story<'_> {
                 | (Some("NODE_FAIL"), "host_failed")
                 | (None, "cancelled")
         );
-        if same { Ok(()) } else { Err(format!("it ends as {ending}, for Slurm as {last:?}")) }
+        if !same {
+            return Err(format!("it ends as {ending}, for Slurm as {last:?}"));
+        }
+        let mut attempts = self.attempts().iter();
+        let lost = |one: &&Value| one["outcome"] == "lost" && one["started_unix_ms"].is_u64();
+        match attempts.find(lost).filter(|_| !failed) {
+            Some(attempt) => Err(format!("a run was lost, and no node was: {attempt}")),
+            None => Ok(()),
+        }
     }
 
     fn count(&self, word: &str) -> usize {
@@ -315,28 +323,36 @@ impl Story<'_> {
             if charge != due {
                 return Err(format!("{charge} GPU-ms are charged, not {due}: {attempt}"));
             }
-            charged.push((from, to - from, gpus));
+            charged.push(Charge { from_ms: from, span_ms: to - from, gpus: Some(gpus) });
         }
-        let accounted: Vec<(u64, u64, Option<u64>)> = self
-            .runs()
-            .iter()
-            .filter_map(|row| {
-                let (from, to) = row.started_s.zip(row.ended_s)?;
-                Some((from * 1000, (to - from) * 1000, row.gpus))
-            })
-            .collect();
-        // Slurm's second of a start may have begun before the decision; charges never do.
+        let of_row = |row: &&Row| {
+            let (from, to) = row.started_s.zip(row.ended_s)?;
+            Some(Charge { from_ms: from * 1000, span_ms: (to - from) * 1000, gpus: row.gpus })
+        };
+        let accounted: Vec<Charge> = self.runs().iter().filter_map(of_row).collect();
         let mut pairs = charged.iter().zip(&accounted);
-        let same = pairs.all(|(ours, slurms)| {
-            ours.1 == slurms.1
-                && ours.2 == slurms.2.unwrap_or(ours.2)
-                && ours.0.abs_diff(slurms.0) <= 1500
-        });
-        if charged.len() == accounted.len() && same {
+        if charged.len() == accounted.len() && pairs.all(|(ours, slurms)| ours.is(slurms)) {
             Ok(())
         } else {
-            Err(format!("charged {charged:?}, accounted {accounted:?} (from, span, GPUs)"))
+            Err(format!("charged {charged:?}, accounted {accounted:?}"))
         }
+    }
+}
+
+/// What a run is charged for.
+#[derive(Debug)]
+struct Charge {
+    from_ms: u64,
+    span_ms: u64,
+    gpus: Option<u64>,
+}
+
+impl Charge {
+    /// Slurm's second of a start may have begun before the decision; charges never do.
+    fn is(&self, slurms: &Self) -> bool {
+        self.span_ms == slurms.span_ms
+            && slurms.gpus.is_none_or(|gpus| self.gpus == Some(gpus))
+            && self.from_ms.abs_diff(slurms.from_ms) <= 1500
     }
 }
 
