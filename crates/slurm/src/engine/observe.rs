@@ -149,6 +149,7 @@ impl SlurmEngine {
             let tag = record.name.split('_').next().unwrap_or_default().to_owned();
             let note = crate::declare::Note {
                 claim: Some(key.clone()),
+                site: self.site().map(str::to_owned),
                 resumable: record.resumable,
                 ..self.options.note_of(job, tag)
             };
