@@ -11,8 +11,8 @@ use bursar_site::record::SettingsDoc;
 use bursar_slurm::client::{Clients as _, SystemClients};
 use bursar_slurm::read::{Partition, partitions_call, read_partitions};
 use bursar_slurm::{
-    GATE_FILE, Gate, GatePartition, HandedBack, Holder, SlurmEngine, SlurmOptions, Undeclared,
-    WatchEngine, hand_back,
+    Gate, GatePartition, HandedBack, Holder, SlurmEngine, SlurmOptions, Undeclared, WatchEngine,
+    hand_back,
 };
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
@@ -59,6 +59,18 @@ impl SlurmWanted {
         Self { options, ..self.clone() }
     }
 
+    /// What it does, in a line for whoever starts it.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let partitions = self.options.partitions.join(", ");
+        match self.mode {
+            SlurmMode::Govern => format!("it governs {partitions} of Slurm (slurm.mode: govern)"),
+            SlurmMode::Watch => format!(
+                "it watches {partitions} of Slurm and changes nothing there (slurm.mode: watch)"
+            ),
+        }
+    }
+
     /// Opens the engine of this site, whose records lie in `folder`.
     ///
     /// # Errors
@@ -94,8 +106,9 @@ impl SlurmWanted {
     /// # Errors
     /// One line that says what could not be done.
     pub fn hand_back(&self, site: &Site) -> Result<Option<String>, String> {
-        let governed = self.gate.as_ref().is_some_and(|folder| folder.join(GATE_FILE).exists());
-        if self.mode != SlurmMode::Watch || !governed {
+        // Another site's table is another site's affair.
+        let governed = self.gate.as_deref().and_then(Gate::site_in);
+        if self.mode != SlurmMode::Watch || governed.is_none() || governed != site.created.site_id {
             return Ok(None);
         }
         let done = hand_back(
@@ -122,6 +135,7 @@ impl SlurmWanted {
             |path: &&str| site.budgets.get(path).is_some_and(|budget| budget.children.is_empty());
         let budgets = site.budgets.paths().filter(is_leaf).map(str::to_owned).collect();
         Gate {
+            site: site.created.site_id.clone(),
             uids: vec![uid],
             partitions: self.options.partitions.iter().map(partition).collect(),
             budgets: Some(budgets),
@@ -202,22 +216,22 @@ impl GateKeeper {
         Ok(Some(Self { wanted: wanted.clone(), folder, uid, written: None, looked: None }))
     }
 
-    /// Writes the table if it is not as the site is.
+    /// Writes the table if it is not as the site is, whoever changed or removed it.
     ///
     /// # Errors
     /// What the system says, with the folder.
     pub(crate) fn look(&mut self, site: &Site) -> Result<(), String> {
         let look = (site.budgets.version, site.created.settings.default_min_runtime_ms);
-        if self.looked == Some(look) {
-            return Ok(());
+        let gate = match self.written.take().filter(|_| self.looked == Some(look)) {
+            Some(gate) => gate,
+            None => self.wanted.gate_of(site, self.uid),
+        };
+        let wrote = gate.write(&self.folder);
+        let wrote = wrote.map_err(|error| format!("{}: {error}", self.folder.display()))?;
+        if wrote && self.looked == Some(look) {
+            tracing::warn!("the table of Slurm's gate was changed or removed: it is written again");
         }
-        let gate = self.wanted.gate_of(site, self.uid);
-        if self.written.as_ref() != Some(&gate) {
-            gate.write(&self.folder)
-                .map_err(|error| format!("{}: {error}", self.folder.display()))?;
-            self.written = Some(gate);
-        }
-        self.looked = Some(look);
+        (self.written, self.looked) = (Some(gate), Some(look));
         Ok(())
     }
 }

@@ -244,6 +244,7 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
     };
     if let Some(slurm) = &options.slurm {
         notes.extend(slurm.hand_back(daemon.site())?);
+        notes.push(slurm.told());
     }
     let mut gate = options.slurm.as_ref().map(GateKeeper::new).transpose()?.flatten();
     if let Some(gate) = &mut gate {

@@ -99,6 +99,7 @@ fn cluster() {
         };
         let only = (1..=nodes()).map(|node| format!("only{node}"));
         let gate = Gate {
+            site: None,
             uids: vec![uid("svc")],
             partitions: only.chain(["main".to_owned()]).map(governed).collect(),
             budgets: Some(vec!["lab/vision".to_owned()]),

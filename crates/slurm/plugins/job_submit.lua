@@ -36,7 +36,7 @@ local function read_gate(text)
         elseif word == "account" then
             read.accounts = read.accounts or {}
             read.accounts[rest] = true
-        elseif word ~= "bursar-gate" and word ~= "end" then
+        elseif word ~= "bursar-gate" and word ~= "site" and word ~= "end" then
             return nil
         end
     end
@@ -176,6 +176,20 @@ local function throttle_of(job)
     return job.array_inx and string.match(job.array_inx, "%%(%d+)$")
 end
 
+-- What Bursar decides cannot be asked for, and what it does not know is not taken: better said at once than met later.
+local function not_for_us(job)
+    if job.priority == 0 then return "Bursar decides when a job starts, and --hold has no meaning here: use --begin, or submit it later" end
+    if job.req_nodes or job.exc_nodes then return "Bursar decides where a job runs: leave out -w and -x" end
+    local offset = job.het_job_offset
+    if offset and offset ~= slurm.NO_VAL then return "a heterogeneous job cannot be governed: submit its parts as jobs of their own" end
+    local gpus = false
+    for _, field in ipairs({ "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }) do
+        gpus = gpus or string.find(job[field] or "", "gpu", 1, true)
+    end
+    if not gpus then return "ask for GPUs (--gpus): work without any belongs into another partition" end
+    return nil
+end
+
 function slurm_job_submit(job, all, uid)
     local gate = current_gate()
     if gate == nil then return slurm.SUCCESS end
@@ -190,6 +204,8 @@ function slurm_job_submit(job, all, uid)
     -- hold, and Bursar cancels what it does not know.
     local order = job.comment and string.match(job.comment, "^bursar%-order=([%w]+)$")
     if not order then
+        wrong = not_for_us(job)
+        if wrong then return refuse(wrong) end
         declared, wrong = declaration_of(job)
         if wrong then return refuse(wrong) end
     end
@@ -274,8 +290,10 @@ function slurm_job_modify(job, record, all, uid)
     if job.partition and job.partition ~= record.partition then
         return deny("a job stays in the partition that Bursar governs: cancel the job and submit it again")
     end
+    -- What its user put on hold before anything was governed stays his until he releases it.
+    local ours = string.find(record.admin_comment or "", MARK, 1, true)
     for _, fixed in ipairs(FIXED) do
-        if asked(fixed[1], job[fixed[1]]) then return deny(fixed[2]) end
+        if asked(fixed[1], job[fixed[1]]) and (ours or fixed[1] ~= "priority") then return deny(fixed[2]) end
     end
     local limit, before = job.time_limit, record.time_limit
     if asked("time_limit", limit) and asked("time_limit", before) and limit > before then

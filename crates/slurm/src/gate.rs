@@ -18,6 +18,8 @@ pub const GATE_FILE: &str = "bursar.gate";
 /// What is governed, and by whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
+    /// The site that governs. The gate does not care; who ends the governing looks whether it is its own.
+    pub site: Option<String>,
     /// The user ids that Bursar calls Slurm as; they may change what users may not.
     pub uids: Vec<u32>,
     /// The governed partitions.
@@ -58,6 +60,9 @@ impl Gate {
             if fits { Ok(text.to_owned()) } else { Err(refused()) }
         };
         let mut text = "bursar-gate 1\n".to_owned();
+        if let Some(site) = &self.site {
+            let _ = writeln!(text, "site {}", word(site)?);
+        }
         for uid in &self.uids {
             let _ = writeln!(text, "uid {uid}");
         }
@@ -77,6 +82,12 @@ impl Gate {
         }
         text.push_str("end\n");
         Ok(text)
+    }
+
+    /// The site that the table in this folder is of, if there is a table that says so.
+    pub fn site_in(folder: &Path) -> Option<String> {
+        let text = fs::read_to_string(folder.join(GATE_FILE)).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("site ")).map(str::to_owned)
     }
 
     /// Takes the table away: nothing is governed any more, and Slurm need not be told.
@@ -120,6 +131,7 @@ mod tests {
     #[test]
     fn a_gate_is_lines_of_words() {
         let mut gate = Gate {
+            site: Some("5f0a".to_owned()),
             uids: vec![20005],
             partitions: vec![GatePartition {
                 name: "main".to_owned(),

@@ -60,7 +60,9 @@ pub fn hand_back(
         order.iter().enumerate().map(|(place, name)| (&**name, place)).collect();
     for _ in 0..ROUNDS {
         let mut jobs = look(clients, partitions)?;
-        jobs.retain(|job| job.held && !matches!(job.state, JobState::Ended(_)));
+        // What is on hold and was never ours, its user put there.
+        let ours = |job: &Job| job.held && job.note.is_some();
+        jobs.retain(|job| ours(job) && !matches!(job.state, JobState::Ended(_)));
         let place = |job: &Job| {
             let name = job.arrival_name();
             name.and_then(|name| places.get(&*name).copied()).unwrap_or(usize::MAX)

@@ -41,38 +41,58 @@ impl Governed {
         self.answers("readyz")
     }
 
+    /// Whether anybody answers, however badly it is.
+    fn answers_at_all(&self) -> bool {
+        std::net::TcpStream::connect_timeout(&self.listen, Duration::from_secs(5)).is_ok()
+    }
+
     fn answers(&self, path: &str) -> bool {
         let config = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(10)));
         let agent: ureq::Agent = config.build().into();
         agent.get(format!("http://{}/{path}", self.listen)).call().is_ok()
     }
 
+    /// Whether a daemon has the data folder.
+    fn is_in_use(&self) -> bool {
+        use rustix::fs::{FlockOperation, flock};
+        let Ok(lock) = std::fs::File::open(self.data.join("lock")) else { return false };
+        // Let go of at once, with the file.
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
+    }
+
     /// The order of the site, as its journal has it; if that cannot be read, by age.
-    fn order(&self) -> Vec<String> {
-        let site = Reader::beside(&self.data)
-            .map_err(|error| error.to_string())
-            .and_then(|reader| history::fold(&reader).map_err(|error| error.to_string()));
-        match site {
-            Ok(site) => site.handback_order(),
+    fn order(&self) -> Result<Vec<String>, Failure> {
+        let reader = Reader::beside(&self.data).map_err(|error| {
+            Failure::input(format!("there is no site to release the work of: {error}"))
+        })?;
+        let site = match history::fold(&reader) {
+            Ok(site) => site,
             Err(error) => {
                 note(&format!("the journal cannot be read ({error}): the oldest job comes first"));
-                Vec::new()
+                return Ok(Vec::new());
             }
+        };
+        let governs = self.slurm.gate.as_deref().and_then(bursar_slurm::Gate::site_in);
+        if governs.is_some() && governs != site.created.site_id {
+            return Err(Failure::input(
+                "slurm.gate: the table there is another site's, which governs: name that site's configuration",
+            ));
         }
+        Ok(site.handback_order())
     }
 
     fn hand_back(&self) -> Result<HandedBack, Failure> {
         let (clients, gate) = (&self.slurm.clients, self.slurm.gate.as_deref());
         let partitions = &self.slurm.options.partitions;
-        hand_back(clients, partitions, gate, &self.order()).map_err(Failure::fault)
+        hand_back(clients, partitions, gate, &self.order()?).map_err(Failure::fault)
     }
 }
 
 pub(super) fn release(file: &Path, json: bool) -> Result<(), Failure> {
     let governed = Governed::read(file)?;
-    if governed.answers("healthz") {
+    if governed.answers("healthz") || governed.is_in_use() {
         return Err(Failure::input(format!(
-            "the site is up at {} and would put jobs on hold again: stop it first, or set slurm.mode: watch and start it again",
+            "the site is up (it should answer at {}) and would put jobs on hold again: stop it first, or set slurm.mode: watch and start it again",
             governed.listen
         )));
     }
@@ -126,11 +146,17 @@ pub(super) fn watchdog(args: &WatchdogArgs) -> Result<(), Failure> {
         governed.listen,
         bursar_core::SpanMs(args.after)
     ));
-    let mut seen = Seen::default();
+    let (mut seen, mut told) = (Seen::default(), false);
     loop {
         let is_ready = governed.is_ready();
         let was_down = seen.down_since.is_some();
-        let slurm_answers = is_ready || slurm_answers(&governed.slurm);
+        // A daemon that lives and does not answer where it should is looked for in vain: nothing is done behind its back.
+        let elsewhere = !is_ready && !governed.answers_at_all() && governed.is_in_use();
+        if elsewhere && !told {
+            note("a daemon has the data folder and does not answer there: is its address another?");
+        }
+        told = elsewhere;
+        let slurm_answers = is_ready || !elsewhere && slurm_answers(&governed.slurm);
         if seen.look(is_ready, slurm_answers, Instant::now(), after) {
             match governed.hand_back() {
                 Ok(done) if done.left.is_empty() => {

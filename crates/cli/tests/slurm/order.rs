@@ -259,6 +259,14 @@ fn sbatch_refuses_what_cannot_be() {
         (&["--gpus=8", "--comment=urgent"], "'urgent' is no declaration"),
         (&["--gpus=8", "--partition=main,free"], "name one partition"),
         (&["--gpus=8", "--min-runtime=forever"], "min-runtime takes a time"),
+        (
+            &["--gpus=8", "--hold"],
+            "Bursar decides when a job starts, and --hold has no meaning here",
+        ),
+        (&["--gpus=8", "-w", "n3"], "Bursar decides where a job runs"),
+        (&["--gpus=8", "-x", "n3"], "Bursar decides where a job runs"),
+        (&["--cpus-per-task=2"], "ask for GPUs (--gpus)"),
+        (&["--gpus=1", ":", "--gpus=1"], "a heterogeneous job cannot be governed"),
     ] {
         let said = governed.refused("alice", args);
         assert!(said.contains(&format!("bursar: {why}")), "{args:?}: {said}");

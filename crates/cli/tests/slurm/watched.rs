@@ -234,7 +234,7 @@ fn a_watchdog_releases_what_a_dead_daemon_holds_and_a_new_one_takes_over() {
     // As long as the site is up, nothing is released behind its back.
     let refused = run(&["slurm", "release", "--config", config]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-    assert!(refused.stderr.contains("the site is up at"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the site is up (it should answer at"), "{}", refused.stderr);
     assert_eq!(held(&governed).len(), 2);
 
     governed.kill();
@@ -251,8 +251,9 @@ fn a_watchdog_releases_what_a_dead_daemon_holds_and_a_new_one_takes_over() {
     governed.lab.ok("carol", "scancel", &[&running[0]]);
     governed.until_state(&waiting[1], "RUNNING");
 
-    // A new daemon governs again: what Slurm started is known, what waits is the same work.
+    // A new daemon governs again: what Slurm started is known, what waits is the same work, and on hold.
     governed.up();
+    eventually("that what waits is on hold", || (held(&governed).len() == 1).then_some(()));
     let known: Vec<u64> = waiting.iter().map(|job| governed.number(job)).collect();
     assert_eq!(known, numbers);
     eventually("that what Slurm started is known to run", || {

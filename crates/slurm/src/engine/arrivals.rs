@@ -66,7 +66,12 @@ impl SlurmEngine {
     /// start them by itself. Tasks of an array that wait together share one record in Slurm, and get one tag.
     fn give_tags(&mut self, jobs: &[Job]) {
         let nameless = jobs.iter().filter(|job| job.note.is_none());
-        let nameless = nameless.filter(|job| !matches!(job.state, JobState::Ended(_)));
+        // What is on hold already, its user or an administrator put there: it comes when they release it.
+        let nameless = nameless.filter(|job| match job.state {
+            JobState::Ended(_) => false,
+            JobState::Pending => !job.held,
+            _ => true,
+        });
         let mut arrays: BTreeMap<u64, bool> = BTreeMap::new();
         for job in jobs {
             if let Some((array, _)) = job.task {

@@ -59,6 +59,8 @@ pub struct SlurmEngine {
     seen_running: BTreeMap<AttemptKey, Instant>,
     /// Names for jobs from before us.
     names: Names,
+    /// Whether what waits was looked at since this engine was opened.
+    has_looked: bool,
     /// The ids of the arrivals that were told lately, by their names, and when they were told last.
     waiting_ids: BTreeMap<String, (String, Instant)>,
     /// Whether the nodes were ours to govern when they were last looked at.
@@ -94,6 +96,7 @@ impl SlurmEngine {
             reasons: BTreeMap::new(),
             seen_running: BTreeMap::new(),
             names: Names::open(folder),
+            has_looked: false,
             waiting_ids: BTreeMap::new(),
             holds: false,
             news: news::News::default(),

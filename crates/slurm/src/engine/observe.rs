@@ -39,6 +39,7 @@ impl SlurmEngine {
         // What was put back without an order of ours, by a node that failed or by its user: Slurm lets it wait for two
         // minutes, so it is held in time. Holding it while it runs would do, too, but takes the moment from which it was
         // eligible out of the accounts, and runs without one are missing in most reports.
+        to_hold.extend(self.released_before(&jobs));
         for part in to_hold.chunks(HOLDS_A_CALL) {
             let _ = self.scontrol(["hold", &part.join(",")]);
         }
@@ -131,6 +132,19 @@ impl SlurmEngine {
         let id = format!("JobId={}", job.id);
         let _ = self.scontrol(["update", &id, "ReqNodeList=", &format!("AdminComment={note}")]);
         self.changed();
+    }
+
+    /// What waits without its hold when governing begins: it was given back to Slurm before. Looked for once.
+    fn released_before(&mut self, jobs: &[Job]) -> Vec<String> {
+        if std::mem::replace(&mut self.has_looked, true) {
+            return Vec::new();
+        }
+        let live = self.records.all().filter(|(_, record)| !record.is_over());
+        let live: std::collections::BTreeSet<&String> =
+            live.filter_map(|(_, record)| record.tag.as_ref()).collect();
+        let waits = jobs.iter().filter(|job| job.state == JobState::Pending && !job.held);
+        let ours = waits.filter(|job| job.arrival_name().is_some_and(|name| !live.contains(&name)));
+        ours.map(|job| job.id.clone()).collect()
     }
 
     /// What was only watched and is to be governed now: the job that runs gets its name, and its attempt's claim. Whether
