@@ -142,13 +142,14 @@ mod tests {
             budgets: Some(vec!["lab/vision".to_owned()]),
             accounts: None,
         };
-        let text = "bursar-gate 1\nuid 20005\npartition main horizon=604800 min-runtime=0 resumable=0\n\
+        let text = "bursar-gate 1\nsite 5f0a\nuid 20005\npartition main horizon=604800 min-runtime=0 resumable=0\n\
                     budget lab/vision\nend\n";
         assert_eq!(gate.text().unwrap(), text);
         let folder = tempfile::tempdir().unwrap();
         assert!(gate.write(folder.path()).unwrap());
         assert!(!gate.write(folder.path()).unwrap());
         assert_eq!(fs::read_to_string(folder.path().join(GATE_FILE)).unwrap(), text);
+        assert_eq!(Gate::site_in(folder.path()), Some("5f0a".to_owned()));
         gate.budgets = Some(vec!["a\nuid 1".to_owned()]);
         assert!(gate.write(folder.path()).is_err());
     }
