@@ -11,7 +11,7 @@ fn work_reports_without_anybodys_token_and_only_about_itself() {
     let site = Site::up(&dir.path().join("site"));
     let seen = dir.path().join("env");
     let script = format!(
-        "\"$1\" report --checkpoint --progress 'step 3 of 9' && env > {0}.new && mv {0}.new {0} && sleep 600",
+        "until \"$1\" report --checkpoint --progress 'step 3 of 9'; do sleep 0.2; done; env > {0}.new && mv {0}.new {0} && sleep 600",
         seen.display()
     );
     let number = site.submit(json!({ "command": ["sh", "-c", script, "work", BURSAR] }));

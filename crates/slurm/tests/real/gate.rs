@@ -10,7 +10,7 @@ fn refused(world: &World, user: &str, args: &[&str]) -> String {
     let partition = format!("--partition={}", world.lab.partitions[0]);
     let mut all = vec!["--parsable", &*partition];
     all.extend(args);
-    all.push("--wrap=true");
+    all.extend(["--gpus=1", "--wrap=true"]);
     let output = world.lab.as_user(user, "sbatch", &all);
     assert!(!output.status.success(), "{args:?} was taken");
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -265,13 +265,14 @@ fn work_from_before_us_gets_its_names() {
     }
     let mut world = World::on(Lab::one_node());
     let id = |job: &str| format!("JobId={job}");
-    let array = world.sbatch("alice", &["--gpus=1", "--array=1-3"], SHORT);
+    let begin = "--begin=now+1hour";
+    let array = world.sbatch("alice", &["--gpus=1", "--array=1-3", begin], SHORT);
     let job = world.sbatch("alice", &["--gpus=1"], SAVES);
     // As if the gate had not been there.
     for job in [&array, &job] {
         world.lab.ok("svc", "scontrol", &["update", &id(job), "AdminComment=written by the site"]);
+        world.lab.ok("svc", "scontrol", &["release", job]);
     }
-    world.lab.ok("svc", "scontrol", &["release", &job]);
     world.until("it to run", |world| (world.field(&job, "State") == "RUNNING").then_some(()));
     let names = world.until("four names", |world| {
         let mut names: Vec<_> =

@@ -72,6 +72,10 @@ impl World {
         let partition = format!("--partition={}", self.lab.partitions[0]);
         let mut all = vec!["--parsable", &*partition];
         all.extend(args);
+        // The gate takes no work without GPUs.
+        if !args.iter().any(|arg| arg.contains("gpu")) && !script.contains("--gpus") {
+            all.push("--gpus=1");
+        }
         let path = path.to_str().expect("UTF-8");
         all.push(path);
         self.lab.ok(user, "sbatch", &all)
