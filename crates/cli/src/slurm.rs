@@ -8,6 +8,7 @@ mod release;
 mod scenario;
 
 use crate::args::{SlurmClients, SlurmVerb};
+use crate::config::Config;
 use crate::failure::Failure;
 use bursar_server::arrivals::AccountBudgets;
 use bursar_server::slurm::{SlurmMode, SlurmWanted};
@@ -32,6 +33,19 @@ pub(crate) fn slurm(verb: &SlurmVerb) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// A configuration, and what it says about Slurm, which it must.
+fn configured(file: &Path) -> Result<(Config, SlurmWanted), Failure> {
+    let config = Config::read(file)?;
+    let name = file.display();
+    let block = config.slurm.as_ref().ok_or_else(|| {
+        Failure::input(format!(
+            "{name}: 'slurm' is missing; add a block such as slurm: {{partitions: [gpu]}}, or write one with bursar slurm init"
+        ))
+    })?;
+    let wanted = block.wanted().map_err(|what| Failure::input(format!("{name}: {what}")))?;
+    Ok((config, wanted))
 }
 
 /// The clients as flags say.

@@ -34,6 +34,9 @@ pub(crate) fn whatif(args: &WhatIfArgs) -> Result<(), Failure> {
     {
         return Err(Failure::Input(format!("--policy {twice} is given twice")));
     }
+    if args.every.is_some_and(|ms| ms < 1_000) {
+        return Err(Failure::input("--every: give at least 1s"));
+    }
     let client = Client::new(&args.server)?;
     loop {
         let begun = Instant::now();

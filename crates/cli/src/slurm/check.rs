@@ -14,14 +14,8 @@ use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
 pub(super) fn check(file: &Path, json: bool) -> Result<(), Failure> {
-    let config = Config::read(file)?;
     let name = file.display().to_string();
-    let Some(block) = &config.slurm else {
-        return Err(Failure::input(format!(
-            "{name}: 'slurm' is missing; add a block such as slurm: {{partitions: [gpu]}}, or write one with bursar slurm init"
-        )));
-    };
-    let slurm = block.wanted().map_err(|what| Failure::input(format!("{name}: {what}")))?;
+    let (config, slurm) = super::configured(file)?;
     let budgets = first_budgets(&config)?;
     let wanted = Wanted {
         partitions: slurm.options.partitions.clone(),

@@ -5,7 +5,6 @@ use super::init::{Cluster, Tree, must_be_free, planned, tree};
 use super::scenario::{Parts, hosts, text};
 use super::{ask, clients, must_exist};
 use crate::args::{SlurmImportArgs, duration_ms};
-use crate::config::Config;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::shown::{note, say};
@@ -229,19 +228,12 @@ impl Source {
                 cluster,
             });
         };
-        let config = Config::read(file)?;
-        let name = file.display();
-        let block = config.slurm.as_ref().ok_or_else(|| {
-            Failure::input(format!(
-                "{name}: 'slurm' is missing; add a block such as slurm: {{partitions: [gpu]}}"
-            ))
-        })?;
-        let wanted = block.wanted().map_err(|what| Failure::input(format!("{name}: {what}")))?;
+        let (config, wanted) = super::configured(file)?;
         let cluster = Cluster::ask(&wanted.clients)?.name;
         must_exist(
             &wanted.options.partitions,
             &wanted.clients,
-            &format!("{name}: slurm.partitions"),
+            &format!("{}: slurm.partitions", file.display()),
         )?;
         let mut accounts = wanted.accounts;
         let tree = match &config.budgets {

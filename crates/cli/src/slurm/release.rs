@@ -1,7 +1,6 @@
 //! `bursar slurm release` and `bursar slurm watchdog`: Slurm goes on without Bursar.
 
 use crate::args::WatchdogArgs;
-use crate::config::Config;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::shown::{note, say};
@@ -24,14 +23,7 @@ struct Governed {
 
 impl Governed {
     fn read(file: &Path) -> Result<Self, Failure> {
-        let config = Config::read(file)?;
-        let name = file.display();
-        let block = config.slurm.as_ref().ok_or_else(|| {
-            Failure::input(format!(
-                "{name}: 'slurm' is missing: it says which partitions are governed"
-            ))
-        })?;
-        let slurm = block.wanted().map_err(|what| Failure::input(format!("{name}: {what}")))?;
+        let (config, slurm) = super::configured(file)?;
         let data = data_folder(config.data.as_ref())?;
         Ok(Self { slurm, data, listen: config.listen.unwrap_or(DEFAULT_LISTEN) })
     }

@@ -164,7 +164,7 @@ fn governing_begins_with_what_was_watched_and_ends_in_order() {
     eventually("that it is charged", || {
         (governed.site().work(before[0])["charged_gpu_ms"].as_u64()? > 0).then_some(())
     });
-    let started = governed.site().work(before[0])["started_unix_ms"].clone();
+    let started = governed.site().work(before[0])["started_unix_ms"].as_u64().expect("its start");
     let waits = governed.number(&early);
     governed.stop();
 
@@ -181,7 +181,10 @@ fn governing_begins_with_what_was_watched_and_ends_in_order() {
     assert_eq!(running.iter().map(|job| governed.number(job)).collect::<Vec<_>>(), before);
     assert_eq!(governed.number(&early), waits);
     let work = governed.site().work(before[0]);
-    assert_eq!(work["started_unix_ms"], started, "{work}");
+    // One run, from the same start: shown by another daemon's reading of the clocks, which may be a moment off.
+    assert_eq!(work["history"].as_array().map(Vec::len), Some(1), "{work}");
+    let again = work["started_unix_ms"].as_u64().expect("its start");
+    assert!(again.abs_diff(started) < 100, "{started}: {work}");
     eventually("that it is claimed", || {
         governed
             .field(&running[0], "admin_comment")

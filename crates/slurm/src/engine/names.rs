@@ -5,7 +5,7 @@ use crate::read::Job;
 use crate::records::io_error;
 use bursar_engine::Error;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +27,8 @@ struct Named {
 pub(super) struct Names {
     path: PathBuf,
     known: BTreeMap<u64, Named>,
+    /// Whether there is more or less than was written down.
+    changed: bool,
 }
 
 impl Names {
@@ -34,38 +36,39 @@ impl Names {
         let path = folder.join(FILE);
         // Names that are lost are made up again, the same for all that was never put back.
         let read = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        Self { path, known: read.unwrap_or_default() }
+        Self { path, known: read.unwrap_or_default(), changed: false }
     }
 
     /// The tag of a job: the one that it is known by, or a new one.
     pub(super) fn tag(&mut self, job: &Job) -> String {
         let number = number_of(job).0;
         let submitted_s = job.submitted.unwrap_or_default();
-        let new = || Named { submitted_s, tag: format!("{submitted_s}.{number}") };
-        let named = self.known.entry(number).or_insert_with(new);
-        let is_other = job.restarts == 0 && job.task.is_none() && named.submitted_s != submitted_s;
-        if is_other {
-            *named = new();
+        let is_it = |named: &&Named| {
+            job.restarts > 0 || job.task.is_some() || named.submitted_s == submitted_s
+        };
+        if let Some(named) = self.known.get(&number).filter(is_it) {
+            return named.tag.clone();
         }
-        named.tag.clone()
+        let tag = format!("{submitted_s}.{number}");
+        self.known.insert(number, Named { submitted_s, tag: tag.clone() });
+        self.changed = true;
+        tag
     }
 
-    /// Forgets all jobs but these, and writes the rest down.
-    pub(super) fn keep(&mut self, jobs: &[Job], before: usize) -> Result<(), Error> {
-        let there: std::collections::BTreeSet<u64> =
-            jobs.iter().map(|job| number_of(job).0).collect();
+    /// Forgets all jobs but these, and writes the rest down if that is new.
+    pub(super) fn keep(&mut self, jobs: &[Job]) -> Result<(), Error> {
+        let there: BTreeSet<u64> = jobs.iter().map(|job| number_of(job).0).collect();
+        let before = self.known.len();
         self.known.retain(|number, _| there.contains(number));
-        if self.known.len() == before && self.path.exists() {
+        if !self.changed && self.known.len() == before {
             return Ok(());
         }
         let text = serde_json::to_vec(&self.known).unwrap_or_default();
         let new = self.path.with_extension("new");
         fs::write(&new, text).map_err(|error| io_error(&new, &error))?;
-        fs::rename(&new, &self.path).map_err(|error| io_error(&self.path, &error))
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.known.len()
+        fs::rename(&new, &self.path).map_err(|error| io_error(&self.path, &error))?;
+        self.changed = false;
+        Ok(())
     }
 }
 
@@ -91,14 +94,18 @@ mod tests {
         let folder = tempfile::TempDir::new().expect("a folder");
         let mut names = Names::open(folder.path());
         assert_eq!(names.tag(&job(7, 100, 0)), "100.7");
-        names.keep(&[job(7, 100, 0)], 0).expect("written");
+        names.keep(&[job(7, 100, 0)]).expect("written");
         // Put back: its moment is another, it is not.
         let mut names = Names::open(folder.path());
         assert_eq!(names.tag(&job(7, 500, 1)), "100.7");
         // The controller was killed and gave the number to somebody else.
         assert_eq!(names.tag(&job(7, 600, 0)), "600.7");
-        let before = names.len();
-        names.keep(&[], before).expect("written");
-        assert_eq!((names.len(), Names::open(folder.path()).len()), (0, 0));
+        // As many as before, and others: they are written down, too.
+        assert_eq!(names.tag(&job(8, 700, 0)), "700.8");
+        names.keep(&[job(8, 700, 0)]).expect("written");
+        let mut names = Names::open(folder.path());
+        assert_eq!((names.known.len(), &*names.tag(&job(8, 900, 1))), (1, "700.8"));
+        names.keep(&[]).expect("written");
+        assert!(Names::open(folder.path()).known.is_empty());
     }
 }

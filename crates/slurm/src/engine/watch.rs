@@ -64,13 +64,12 @@ impl WatchEngine {
     /// The queue as it is, each job with its name.
     fn look(&mut self) -> Result<Vec<Job>, Error> {
         let mut jobs = self.slurm.look()?.to_vec();
-        let before = self.names.len();
         for job in &mut jobs {
             if job.note.is_none() {
                 job.note = Some(self.slurm.options.note_of(job, self.names.tag(job)));
             }
         }
-        self.names.keep(&jobs, before)?;
+        self.names.keep(&jobs)?;
         Ok(jobs)
     }
 

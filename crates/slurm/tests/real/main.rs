@@ -9,7 +9,6 @@ mod conformance;
 mod faults;
 mod gate;
 mod jobs;
-mod measure;
 mod nodes;
 mod subject;
 mod world;
