@@ -5,6 +5,7 @@
 #   scripts/slurm-lab.sh install           only the packages
 #   scripts/slurm-lab.sh up                brings up whatever is not up; again, it does nothing
 #   scripts/slurm-lab.sh up --for PID      the same, and everything goes by itself some seconds after that process is gone
+#   scripts/slurm-lab.sh recount           starts the controller anew: it counts again who has which GPUs and CPUs
 #   scripts/slurm-lab.sh down [--purge]    stops it; with --purge nothing of it stays
 #   scripts/slurm-lab.sh env               what a shell needs to use it:  eval "$(scripts/slurm-lab.sh env)"
 #
@@ -25,8 +26,9 @@ up)
     lab_install
     if [ "${2:-}" = --for ]; then lab_lock lab_up_for "${3:?slurm-lab.sh: up --for PID}"; else lab_lock lab_up; fi
     ;;
+recount) lab_lock lab_recount ;;
 down) lab_lock lab_down "${2:-}" ;;
 keep) lab_keeper ;;
 env) lab_env ;;
-*) die "slurm-lab.sh: install, up [--for PID], down [--purge] or env" ;;
+*) die "slurm-lab.sh: install, up [--for PID], recount, down [--purge] or env" ;;
 esac

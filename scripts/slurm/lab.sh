@@ -157,6 +157,11 @@ lab_slurm() {
 
 lab_nodes_respond() { [ "$(sinfo -h -N -r -o %N | sort -u | wc -l)" -ge "$(cat "$LAB/etc/nodes")" ]; }
 
+lab_recount() {
+    lab_stop "$LAB/run/slurmctld.pid" "$LAB/bin/slurmctld"
+    lab_up
+}
+
 # ---- down
 
 lab_tree() { # a process and all below it
