@@ -304,7 +304,7 @@ mod tests {
                      horizon grace margin reservations reservation_age debug_hosts default_min_runtime \
                      warn_before log filter json workload_logs rotate_at keep \
                      keep_days queue most of_one_user slurm mode partitions accounts conf gate run_by resumable \
-                     checkpoint_signal warn_signal signal_to answer_within start_within starts_at_once";
+                     checkpoint_signal warn_signal signal_to answer_within start_within starts_at_once history";
         for key in known.split_whitespace() {
             let there = whole.lines().any(|line| line.trim_start().starts_with(&format!("{key}:")));
             assert!(there, "{key} is missing in the example");

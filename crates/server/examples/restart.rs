@@ -161,6 +161,7 @@ fn open(data: &Path, label: &str) -> Result<f64, Failure> {
     let engine = LocalEngine::open(&data.join("engine"), LocalOptions::new(vec!["true".into()]))?;
     let options = StartOptions {
         watches: false,
+        reads_past_first: false,
         checkpoint_root: data.join("checkpoints"),
         log_bytes_max: 1,
         log_files_max: 1,

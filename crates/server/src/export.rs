@@ -110,7 +110,7 @@ impl History {
             let span = |ms: Option<u64>| ms.map(seconds).unwrap_or_default();
             let fields = [
                 work.number.to_string(),
-                seconds(work.submitted_ms),
+                seconds(submitted_ms(work)),
                 one.budget.clone(),
                 one.gpus.to_string(),
                 seconds(runtime),
@@ -214,7 +214,7 @@ impl History {
         let one = &work.declared;
         let mut fields = vec![
             format!("id: {}", quoted(&work.number.to_string())),
-            format!("submit: {}", seconds(work.submitted_ms)),
+            format!("submit: {}", seconds(submitted_ms(work))),
             format!("budget: {}", quoted(&one.budget)),
         ];
         fields.extend(match one.shape {
@@ -276,12 +276,17 @@ impl History {
     }
 }
 
+/// When it was submitted, as far as is known: what began to run before it was known here was there by then.
+fn submitted_ms(work: &Work) -> u64 {
+    let first = work.attempts.iter().filter_map(|attempt| attempt.started_ms).min();
+    first.map_or(work.submitted_ms, |first| first.min(work.submitted_ms))
+}
+
 /// What its attempts were, as a scenario has it.
 fn ran(work: &Work) -> Vec<String> {
     let mut ran = Vec::new();
-    // What was found running began before it was known here; and an engine that rounds its moments may have one attempt
-    // begin before the end of the last.
-    let mut earliest_ms = work.submitted_ms;
+    // An engine that rounds its moments may have one attempt begin before the end of the last.
+    let mut earliest_ms = submitted_ms(work);
     for attempt in &work.attempts {
         let Some(start_ms) = attempt.started_ms.map(|start| start.max(earliest_ms)) else {
             continue;

@@ -26,6 +26,7 @@ pub mod metrics;
 pub mod otel;
 #[cfg(target_os = "linux")]
 mod ours;
+mod past;
 pub mod plain;
 pub mod queue;
 mod reconcile;

@@ -184,6 +184,7 @@ fn open(world: &World) -> Alive {
 fn open_from(world: &World, numbers_from: u64) -> Alive {
     let options = StartOptions {
         watches: false,
+        reads_past_first: false,
         account_budgets: bursar_server::arrivals::AccountBudgets::default(),
         checkpoint_root: "/nowhere".into(),
         log_bytes_max: 1,

@@ -58,6 +58,16 @@ pub enum Body {
         /// The workload.
         workload: u64,
     },
+    /// A workload of the engine's own queue stays out of ours for now: it has not run, and could not be started.
+    HeldBack {
+        /// The workload.
+        workload: u64,
+        /// Why.
+        why: String,
+        /// Until when, in milliseconds since the site was created; none if its engine says when.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until_ms: Option<u64>,
+    },
     /// A workload is to leave its GPUs and wait again, or, where it has ended, to run once more.
     Requeued {
         /// The workload.
@@ -76,6 +86,29 @@ pub enum Body {
         placement: Vec<(String, u32)>,
         /// Since when, in milliseconds since the site was created.
         since_ms: u64,
+    },
+    /// Work that came through the engine's own queue ran there and was over before anybody saw it run: an attempt that
+    /// nobody decided.
+    Ran {
+        /// The workload.
+        workload: u64,
+        /// Hosts, and how many GPUs on each.
+        placement: Vec<(String, u32)>,
+        /// From when, in milliseconds since the site was created …
+        since_ms: u64,
+        /// … and until when; never after the record's moment.
+        ended_ms: u64,
+        /// How it ended.
+        outcome: Outcome,
+        /// The exit code, where there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+        /// What more the engine said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+        /// Whether the workload has ended with it: it is in the engine's queue no more.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        last: bool,
     },
     /// The engine was seen to run an attempt.
     Started {
@@ -171,9 +204,11 @@ impl Body {
             Self::ScheduleDropped { .. } => "schedule_dropped",
             Self::Submitted(_) => "submitted",
             Self::Released { .. } => "released",
+            Self::HeldBack { .. } => "held_back",
             Self::Requeued { .. } => "requeued",
             Self::Cancelled { .. } => "cancelled",
             Self::Found { .. } => "found",
+            Self::Ran { .. } => "ran",
             Self::Started { .. } => "started",
             Self::Stopped { .. } => "stopped",
             Self::Checkpointed { .. } => "checkpointed",

@@ -483,6 +483,13 @@ impl Site {
         if self.scheduler.state().cluster.host(index).state == HostState::Up {
             return Err(Refused::conflict(format!("host {host} is in service already")));
         }
+        // It would be drained again at once: whoever closed it in the engine opens it there.
+        if let Some((reason, true)) = self.host_reasons.get(host) {
+            return Err(Refused::conflict(format!(
+                "host {host} was not closed here ({}): open it there, and it is in service here",
+                printable(reason)
+            )));
+        }
         Ok(Body::HostUp { host: host.to_owned() })
     }
 

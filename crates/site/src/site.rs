@@ -278,14 +278,19 @@ impl Site {
             }
             Body::Released { workload } => {
                 let work = self.works.get_mut(workload);
-                work.ok_or_else(|| format!("no workload {workload}"))?.held = None;
+                let work = work.ok_or_else(|| format!("no workload {workload}"))?;
+                (work.held, work.held_until_ms) = (None, None);
                 self.release(at, *workload)
+            }
+            Body::HeldBack { workload, why, until_ms } => {
+                self.fold_held_back(at, *workload, why, *until_ms)
             }
             Body::Requeued { workload } => self.fold_requeue(at, *workload),
             Body::Cancelled { workload } => self.fold_cancel(at, *workload),
             Body::Found { workload, placement, since_ms } => {
                 self.fold_found(at, *workload, placement, *since_ms)
             }
+            Body::Ran { .. } => self.fold_ran(at, &record.body),
             Body::Started { workload, attempt, since_ms } => {
                 let place = self.place_of(*workload, *attempt)?;
                 let since = since_ms.map_or(at, TimeMs);
@@ -414,6 +419,7 @@ impl Site {
                 attempts: Vec::new(),
                 cancelled: false,
                 held: submitted.held.clone(),
+                held_until_ms: None,
                 sent: submitted.sent_sha256.clone(),
                 requeue_by_ms: None,
                 attempts_before: 0,

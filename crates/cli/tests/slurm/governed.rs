@@ -85,6 +85,11 @@ impl Governed {
         }
     }
 
+    /// More lines about Slurm for the configuration.
+    pub(crate) fn tell_slurm(&mut self, keys: &str) {
+        self.keys += keys;
+    }
+
     /// Writes the configuration, which counts when the daemon comes up next.
     pub(crate) fn configure(&self, mode: &str) {
         let Self { budgets, settings, run_by, keys, port, .. } = self;

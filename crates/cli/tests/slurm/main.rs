@@ -10,6 +10,7 @@ mod scale;
 #[path = "../support/mod.rs"]
 mod support;
 mod two;
+mod unseen;
 mod watched;
 
 pub(crate) use support::*;

@@ -208,6 +208,7 @@ impl World {
         let processes = Processes::default();
         let options = StartOptions {
             watches: false,
+            reads_past_first: false,
             checkpoint_root: data.join("checkpoints"),
             snapshot_every: 100,
             report_key: None,

@@ -1,6 +1,6 @@
 //! One seeded run: people, faults, and what must hold at every step.
 
-use crate::fakes::{Dice, Job, JobStage, Outside, World};
+use crate::fakes::{Dice, Job, JobStage, Outside, Ran, World};
 use bursar_engine::{AttemptKey, HostFacts};
 use bursar_server::daemon::StartOptions;
 use bursar_server::{Daemon, Failure};
@@ -26,6 +26,8 @@ pub(crate) struct Seen {
     pub(crate) exact_gpu_ms: u64,
     /// Work that was found running.
     pub(crate) found: u64,
+    /// Runs that were over before they were claimed, and charged exactly.
+    pub(crate) unseen: u64,
     pub(crate) hosts_lost: u64,
 }
 
@@ -36,6 +38,7 @@ impl Seen {
         self.engine_failures += other.engine_failures;
         self.never_started += other.never_started;
         self.evictions += other.evictions;
+        self.unseen += other.unseen;
         self.completed += other.completed;
         self.cancelled += other.cancelled;
         self.exact += other.exact;
@@ -81,6 +84,7 @@ fn first() -> Vec<Body> {
 fn open(world: &World) -> Result<Alive, Failure> {
     let options = StartOptions {
         watches: false,
+        reads_past_first: false,
         checkpoint_root: "/nowhere".into(),
         log_bytes_max: 1,
         log_files_max: 1,
@@ -117,6 +121,7 @@ pub(crate) fn play(seed: u64, queue: bool) -> Seen {
         never_started: 0,
         jobs: queue.then(BTreeMap::new),
         found: 0,
+        ran: Vec::new(),
         hosts: (0..3)
             .map(|at| HostFacts {
                 name: format!("h-{at}"),
@@ -197,7 +202,8 @@ fn hosts_fail(world: &World, dice: &mut Dice) {
 fn people_use_the_queue(world: &World, dice: &mut Dice) {
     let mut outside = world.lock();
     let now = outside.now_ms;
-    let Some(jobs) = &mut outside.jobs else { return };
+    let Outside { jobs, ran, .. } = &mut *outside;
+    let Some(jobs) = jobs else { return };
     for _ in 0..dice.below(3) {
         let declared = [("min-runtime", ["0", "5m", "1200", "1h"][dice.below(4) as usize])];
         let mut declared: BTreeMap<String, String> =
@@ -222,9 +228,12 @@ fn people_use_the_queue(world: &World, dice: &mut Dice) {
     }
     if dice.one_in(4) {
         let at = dice.below(jobs.len().max(1) as u64) as usize;
-        if let Some(job) = jobs.values_mut().nth(at)
+        if let Some((name, job)) = jobs.iter_mut().nth(at)
             && !matches!(job.stage, JobStage::Claimed(_))
         {
+            if let JobStage::Runs(since, _, place) = job.stage.clone() {
+                ran.push(Ran::new(name, since, now, place));
+            }
             job.stage = JobStage::Gone;
         }
     }
@@ -338,6 +347,31 @@ fn assert_charged_as_seen(outside: &Outside, number: u64, attempt: &Attempt, see
     }
 }
 
+/// Whatever ran in the engine's own queue is in the books, once, for as long as it ran.
+fn assert_all_runs_are_charged(world: &World, daemon: &Alive, seen: &mut Seen, seed: u64) {
+    let outside = world.lock();
+    for ran in &outside.ran {
+        if outside.jobs.as_ref().expect("it has a queue")[&ran.job].declared["min-runtime"] == "9h" {
+            continue;
+        }
+        assert!(ran.taken, "seed {seed}: nobody heard of {ran:?}");
+        let work = daemon.site().arrival(&ran.job);
+        let work = work.unwrap_or_else(|| panic!("seed {seed}: nobody is charged for {ran:?}"));
+        let elsewhere = work.attempts.iter().filter(|one| one.reason.contains("started elsewhere"));
+        let spans: Vec<u64> = elsewhere
+            .filter_map(|one| Some(one.ended_ms? - one.started_ms?))
+            .collect();
+        assert!(!spans.is_empty(), "seed {seed}: {ran:?}: {work:?}");
+        // A host that fails takes all with it for us when we hear of it; and while the site's clock stands, nothing is
+        // charged.
+        if ran.with_host || !outside.jumps.is_empty() {
+            continue;
+        }
+        assert_eq!(spans, [ran.ended - ran.since], "seed {seed}: {ran:?}: {work:?}");
+        seen.unseen += 1;
+    }
+}
+
 fn come_to_the_end(
     world: &World,
     mut daemon: Alive,
@@ -357,6 +391,7 @@ fn come_to_the_end(
         let wake = daemon.round().expect("nothing fails any more");
         if daemon.site().works().all(|work| matches!(work.stage, Stage::Ended(_)))
             && world.lock().jobs.iter().flat_map(BTreeMap::values).all(is_settled)
+            && world.lock().ran.iter().all(|ran| ran.taken)
         {
             break;
         }
@@ -404,6 +439,7 @@ fn come_to_the_end(
             .filter(|work| work.arrived.as_ref().is_some_and(|arrived| arrived.name == *name));
         assert!(ours.count() <= 1, "seed {seed}: job {name} was taken in twice");
     }
+    assert_all_runs_are_charged(world, &daemon, seen, seed);
     // One last round lets the engine forget; then what ran and what was journaled must be the same.
     daemon.round().expect("nothing fails");
     let outside = world.lock();
