@@ -38,6 +38,8 @@ pub struct Arrival {
 /// A run of work of the engine's own queue that is over, as the engine accounts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastRun {
+    /// What the engine calls it: one run has one name, and no other has it.
+    pub run: String,
     /// The work, its state being where and since when it ran.
     pub arrival: Arrival,
     /// Other names that the same work may have been told by.

@@ -470,14 +470,16 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     fn give_up_missing(&mut self) -> Result<(), Failure> {
         let now = self.now_ms();
         let read = self.queue.past_read;
-        let is_certain = |since: u64| {
-            let waited = now >= since + PAST_PATIENCE_MS;
+        // What ran by the books waits for the accounts as long as they do not answer: what is said of its end stays so.
+        let is_certain = |number: u64, since: u64| {
+            let runs = self.queue.vanished.contains_key(&number);
+            let waited = !runs && now >= since + PAST_PATIENCE_MS;
             waited || read.is_some_and(|at| at >= since + arrivals::MISSING_MS)
         };
         let gone: BTreeSet<u64> = self
             .queue
             .gone(now)
-            .filter(|&(_, since)| is_certain(since))
+            .filter(|&(number, since)| is_certain(number, since))
             .map(|(number, _)| number)
             .collect();
         if gone.is_empty() {

@@ -111,6 +111,7 @@ pub(crate) fn lost(
         ended_ms: (span.until < now).then_some(span.until),
         exit_code: None,
         detail: Some(why.to_owned()),
+        run: None,
     }
 }
 
@@ -181,7 +182,7 @@ pub(crate) fn stopped(
     };
     let ended_ms = (span.until < now).then_some(span.until);
     let (workload, attempt) = (work.number, attempt.number);
-    Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail }
+    Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail, run: None }
 }
 
 #[cfg(test)]

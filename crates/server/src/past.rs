@@ -18,8 +18,8 @@ pub(crate) const AGAIN_MS: u64 = 10_000;
 /// The shortest run: an engine may know whole seconds alone.
 const A_SECOND: u64 = 1000;
 
-/// By how much the start of a run may have moved since it was seen, in milliseconds.
-const CLOCK_SET_MS: u64 = 120_000;
+/// By how much the start of a run may have moved since it was seen, as clocks were set, in milliseconds.
+const CLOCK_SET_MS: u64 = 3_600_000;
 
 /// Why a workload that is taken in with a run that is over does not enter the queue.
 const OVER: &str = "it ran before it was seen here";
@@ -61,6 +61,7 @@ impl<C: Clock> Known<'_, C> {
         let mut past = Past { complete: true, ..Past::default() };
         let mut unseen = Vec::new();
         let mut shown = ByShown::default();
+        let ends = self.ends_of_vanished(runs);
         for told in runs {
             let span = span_of(told, self.clock);
             if span.1 > self.now {
@@ -76,10 +77,21 @@ impl<C: Clock> Known<'_, C> {
             if works.is_empty() {
                 works = shown.of(self.site, told);
             }
+            let is_told = |work: &&Work| {
+                work.attempts.iter().any(|attempt| attempt.run.as_ref() == Some(&told.run))
+            };
+            if works.iter().any(is_told) {
+                continue;
+            }
+            let ended = works.iter().find(|work| ends.get(&work.number) == Some(&told.run.as_str()));
+            if let Some((work, attempt)) = ended.and_then(|work| Some((work, work.latest()?))) {
+                let body = body_of((work.number, attempt.clone()), told, span, self.now);
+                past.bodies.push((None, body));
+                continue;
+            }
             match works.iter().find_map(|work| self.seen(work, span)) {
                 Some(Seen::Known) => {}
                 Some(Seen::Unclear) => past.complete = false,
-                Some(Seen::Ended(body)) => past.bodies.push((None, body_of(body, told, span, self.now))),
                 None => unseen.push(Run { told, span, number: works.first().map(|work| work.number) }),
             }
         }
@@ -88,18 +100,31 @@ impl<C: Clock> Known<'_, C> {
         past
     }
 
+    /// How attempts ended that run by our books and of which the engine knows nothing: each as the run that began when it did,
+    /// or next to it.
+    fn ends_of_vanished<'a>(&self, runs: &'a [PastRun]) -> BTreeMap<u64, &'a str> {
+        let mut ends: BTreeMap<u64, (u64, &str)> = BTreeMap::new();
+        if self.vanished.is_empty() {
+            return BTreeMap::new();
+        }
+        for told in runs {
+            let works = names(told).filter_map(|name| self.site.arrival(name));
+            for work in works.filter(|work| self.vanished.contains(&work.number)) {
+                let open = work.latest().filter(|attempt| attempt.ended_ms.is_none());
+                let Some(started) = open.and_then(|attempt| attempt.started_ms) else { continue };
+                let moved = started.abs_diff(span_of(told, self.clock).0);
+                let nearest = ends.get(&work.number).is_none_or(|(other, _)| moved < *other);
+                if moved <= CLOCK_SET_MS && nearest {
+                    ends.insert(work.number, (moved, &told.run));
+                }
+            }
+        }
+        ends.into_iter().map(|(number, (_, run))| (number, run)).collect()
+    }
+
     /// Whether a run is one of the attempts of its work.
     fn seen(&self, work: &Work, span: (u64, u64)) -> Option<Seen> {
         let end = span.1.max(span.0 + A_SECOND);
-        // What runs by our books, and nobody knows of, is the run that began when it did: within what a clock may have
-        // been set by since.
-        let open = work.latest().filter(|attempt| attempt.ended_ms.is_none());
-        if let Some(started) = open.and_then(|attempt| attempt.started_ms)
-            && self.vanished.contains(&work.number)
-            && started.abs_diff(span.0) <= CLOCK_SET_MS
-        {
-            return open.map(|attempt| Seen::Ended((work.number, attempt.clone())));
-        }
         for attempt in &work.attempts {
             let Some(started) = attempt.started_ms else {
                 // It is being started: the next look tells whether it was this run.
@@ -108,18 +133,15 @@ impl<C: Clock> Known<'_, C> {
                 }
                 continue;
             };
-            let until = attempt.ended_ms.map(|ended| ended.max(started + 1));
-            if started >= end || until.is_some_and(|until| until <= span.0) {
+            let until = attempt.ended_ms.map_or(u64::MAX, |ended| ended.max(started + 1));
+            // One work runs once at a time, so what overlaps is the same; but for a little, which is what a clock was set by.
+            let overlap = until.min(end).saturating_sub(started.max(span.0));
+            let shorter = (until - started).min(end - span.0);
+            if overlap == 0 || overlap < shorter / 2 {
                 continue;
             }
-            if until.is_some() {
-                return Some(Seen::Known);
-            }
-            // What runs by our books has ended, or another run of it is over that ours was followed by.
-            if span.0 > started + A_SECOND {
-                return Some(Seen::Unclear);
-            }
-            return Some(Seen::Known);
+            // What still runs by our books has just ended, or is followed by this run: the next look tells.
+            return Some(if attempt.ended_ms.is_some() { Seen::Known } else { Seen::Unclear });
         }
         None
     }
@@ -211,8 +233,6 @@ enum Seen {
     Known,
     /// Perhaps an attempt: a later look tells.
     Unclear,
-    /// An attempt of which the engine tells nothing: this is how it ended.
-    Ended((u64, Attempt)),
 }
 
 fn names(told: &PastRun) -> impl Iterator<Item = &str> {
@@ -226,7 +246,7 @@ fn same_work(one: &Run<'_>, other: &Run<'_>) -> bool {
 
 fn ran(told: &PastRun, span_ms: (u64, u64)) -> Ran {
     let (outcome, exit_code, detail) = outcome_of(&told.outcome);
-    Ran { placement: told.placement.clone(), span_ms, outcome, exit_code, detail, last: false }
+    Ran { placement: told.placement.clone(), span_ms, outcome, exit_code, detail, run: told.run.clone(), last: false }
 }
 
 /// The end of an attempt that only the accounts know of.
@@ -236,5 +256,6 @@ fn body_of((workload, attempt): (u64, Attempt), told: &PastRun, span: (u64, u64)
     // For as long as it ran, wherever its start was put.
     let until = if since == 0 { span.1 } else { since + (span.1 - span.0) }.min(now);
     let ended_ms = (until < now).then_some(until);
-    Body::Stopped { workload, attempt: attempt.number, outcome, ended_ms, exit_code, detail }
+    let (attempt, run) = (attempt.number, Some(told.run.clone()));
+    Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail, run }
 }

@@ -92,6 +92,7 @@ pub(crate) fn differences(
                 ended_ms: None,
                 exit_code: None,
                 detail: None,
+                run: None,
             }),
             None => {}
         }

@@ -20,6 +20,8 @@ pub struct Ran {
     pub exit_code: Option<i32>,
     /// What more the engine said.
     pub detail: Option<String>,
+    /// What its engine calls it.
+    pub run: String,
     /// Whether the workload has ended with it.
     pub last: bool,
 }
@@ -51,6 +53,7 @@ impl Site {
             outcome: ran.outcome,
             exit_code: ran.exit_code,
             detail: ran.detail,
+            run: ran.run,
             last: ran.last,
         })
     }
@@ -79,7 +82,7 @@ impl Site {
         let Body::Ran { workload, placement, since_ms, ended_ms, .. } = body else {
             return Err("no run".into());
         };
-        let Body::Ran { outcome, exit_code, detail, last, .. } = body else {
+        let Body::Ran { outcome, exit_code, detail, run: name, last, .. } = body else {
             return Err("no run".into());
         };
         let number = *workload;
@@ -125,6 +128,7 @@ impl Site {
             detail: detail.clone(),
             charged_gpu_ms: 0,
             lost_gpu_ms: 0,
+            run: Some(name.clone()),
         };
         attempt.close(*ended_ms, work.declared.resumable, work.declared.checkpoint_on_signal);
         // What runs now stays the latest one, whatever is heard of what ran before it.

@@ -106,6 +106,8 @@ pub enum Body {
         /// What more the engine said.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
+        /// What its engine calls this run: it is told of once, whatever becomes of clocks.
+        run: String,
         /// Whether the workload has ended with it: it is in the engine's queue no more.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         last: bool,
@@ -137,6 +139,9 @@ pub enum Body {
         /// What more the engine said.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
+        /// What its engine's accounts call this run, where they alone told of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<String>,
     },
     /// An attempt saved a checkpoint.
     Checkpointed {

@@ -296,12 +296,13 @@ impl Site {
                 let since = since_ms.map_or(at, TimeMs);
                 self.event(at, Event::StartedAt(place, since))
             }
-            Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail } => {
+            Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail, run } => {
                 let place = self.place_of(*workload, *attempt)?;
                 let latest = self.latest_mut(*workload)?;
                 latest.outcome = Some(*outcome);
                 latest.exit_code = *exit_code;
                 latest.detail.clone_from(detail);
+                latest.run.clone_from(run);
                 let left = *outcome == Outcome::Left;
                 let told = self.scheduler.state().workload(place).status == Status::Preempting;
                 // The core knows of those only that it told to leave; one that left for another reason (a
@@ -644,6 +645,7 @@ impl Site {
             detail: None,
             charged_gpu_ms: 0,
             lost_gpu_ms: 0,
+            run: None,
         };
         self.works.get_mut(&number).expect("a place is a workload's").attempts.push(attempt);
     }

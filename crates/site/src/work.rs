@@ -101,6 +101,9 @@ pub struct Attempt {
     pub charged_gpu_ms: u64,
     /// What of it was lost: since it last saved, or all.
     pub lost_gpu_ms: u64,
+    /// What its engine's accounts call it, where they alone told how it ended.
+    #[serde(default)]
+    pub run: Option<String>,
 }
 
 /// Why an attempt was told to leave.

@@ -67,7 +67,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    fn new(job: &str, since: u64, ended: u64, place: (String, u32)) -> Self {
+    pub(crate) fn new(job: &str, since: u64, ended: u64, place: (String, u32)) -> Self {
         Self { job: job.to_owned(), since, ended, place, with_host: false, taken: false }
     }
 }
@@ -404,6 +404,7 @@ impl Engine for World {
             let (since, placement) = (moment(ran.since), vec![ran.place.clone()]);
             let state = ArrivalState::Runs { since, placement: placement.clone() };
             (!ran.taken).then(|| PastRun {
+                run: format!("{}@{}", ran.job, ran.since),
                 arrival: arrival_of(&ran.job, &jobs[&ran.job], state),
                 aliases: Vec::new(),
                 started_at: since,

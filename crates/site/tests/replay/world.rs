@@ -239,6 +239,7 @@ impl World {
                 ended_ms: late,
                 exit_code: None,
                 detail: None,
+                run: None,
             };
             match wanted {
                 Wanted::Run if !runs => match self.dice.below(8) {

@@ -45,6 +45,7 @@ pub(super) struct Past {
     told: Option<Taken>,
 }
 
+/// The name of a run: a number is given again by a controller that was killed, but not for the same second.
 fn name_of(job: &str, started_s: u64) -> String {
     format!("{job}@{started_s}")
 }
@@ -69,15 +70,11 @@ impl Past {
     }
 
     fn is_known(&self, run: &PastRun) -> bool {
-        let name = name_of(&run.arrival.shown, run.started_at.unix_ms / 1000);
-        self.taken.as_ref().is_some_and(|taken| taken.known.contains_key(&name))
+        self.taken.as_ref().is_some_and(|taken| taken.known.contains_key(&run.run))
     }
 
     fn tell(&mut self, runs: &[PastRun], until_s: u64) {
-        let named = |run: &PastRun| {
-            let name = name_of(&run.arrival.shown, run.started_at.unix_ms / 1000);
-            (name, run.ended_at.unix_ms / 1000)
-        };
+        let named = |run: &PastRun| (run.run.clone(), run.ended_at.unix_ms / 1000);
         self.told = Some(Taken { until_s, known: runs.iter().map(named).collect() });
     }
 
@@ -194,6 +191,7 @@ impl SlurmEngine {
         let title = row.row.name.chars().map(|one| if one.is_control() { ' ' } else { one });
         let returned = later || matches!(ending, Ending::Requeued | Ending::Preempted);
         Some(PastRun {
+            run: name_of(&row.row.job, started),
             arrival: Arrival {
                 name: name.clone(),
                 shown: row.row.job.clone(),
