@@ -134,7 +134,15 @@ impl Play {
 
     fn stop(&mut self, workload: u64, attempt: u32, outcome: Outcome) -> Result<(), Failure> {
         let (ended_ms, exit_code, detail) = (None, Some(0), None);
-        self.put(Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail, run: None })
+        self.put(Body::Stopped {
+            workload,
+            attempt,
+            outcome,
+            ended_ms,
+            exit_code,
+            detail,
+            run: None,
+        })
     }
 
     fn write(&mut self) -> Result<(), Failure> {

@@ -94,9 +94,7 @@ pub(crate) fn comings(
                     Stage::Ended(_) => site.comes_again(work.number).map(|body| (None, body)),
                     Stage::Waits if work.held.is_some() => match told_of_held(work, arrival, now) {
                         None => continue,
-                        Some(Told::Ready) => {
-                            site.is_ready(work.number).map(|body| (None, body))
-                        }
+                        Some(Told::Ready) => site.is_ready(work.number).map(|body| (None, body)),
                         Some(Told::Waits(why)) => {
                             site.hold_back(work.number, why, None).map(|body| (None, body))
                         }

@@ -422,7 +422,8 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         let is_due = now >= self.queue.past_due;
         // A new site that is to begin with what was before it decides nothing without that.
         let must = self.options.reads_past_first && self.queue.past_read.is_none();
-        let failed_lately = !must && self.queue.past_failed.is_some_and(|at| now < at + past::AGAIN_MS);
+        let failed_lately =
+            !must && self.queue.past_failed.is_some_and(|at| now < at + past::AGAIN_MS);
         if failed_lately || !(is_due || is_asked_for) {
             return Ok(());
         }
@@ -495,8 +496,11 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         let cancelled =
             gone.iter().filter(waits).map(|&workload| (None, Body::Cancelled { workload }));
         let mut bodies: Vec<(Option<String>, Body)> = cancelled.collect();
-        let vanished: BTreeSet<u64> =
-            gone.iter().copied().filter(|number| self.queue.vanished.contains_key(number)).collect();
+        let vanished: BTreeSet<u64> = gone
+            .iter()
+            .copied()
+            .filter(|number| self.queue.vanished.contains_key(number))
+            .collect();
         let lost = lost_for_good(&self.site, &vanished, now, &self.clock);
         bodies.extend(lost.into_iter().map(|body| (None, body)));
         self.put_by(bodies)

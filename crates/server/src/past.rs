@@ -83,7 +83,8 @@ impl<C: Clock> Known<'_, C> {
             if works.iter().any(is_told) {
                 continue;
             }
-            let ended = works.iter().find(|work| ends.get(&work.number) == Some(&told.run.as_str()));
+            let ended =
+                works.iter().find(|work| ends.get(&work.number) == Some(&told.run.as_str()));
             if let Some((work, attempt)) = ended.and_then(|work| Some((work, work.latest()?))) {
                 let body = body_of((work.number, attempt.clone()), told, span, self.now);
                 past.bodies.push((None, body));
@@ -92,7 +93,9 @@ impl<C: Clock> Known<'_, C> {
             match works.iter().find_map(|work| self.seen(work, span)) {
                 Some(Seen::Known) => {}
                 Some(Seen::Unclear) => past.complete = false,
-                None => unseen.push(Run { told, span, number: works.first().map(|work| work.number) }),
+                None => {
+                    unseen.push(Run { told, span, number: works.first().map(|work| work.number) })
+                }
             }
         }
         unseen.sort_by_key(|run| run.span);
@@ -195,8 +198,9 @@ impl<C: Clock> Known<'_, C> {
         let is_later = |attempt: &Attempt| attempt.started_ms.is_some_and(|at| at > run.span.0);
         let may_end = match work.stage {
             Stage::Waits | Stage::Live(_) => true,
-            // Taken for cancelled while it waited, since it was gone.
-            Stage::Ended(ending) => ending == Ending::Cancelled,
+            // Taken for cancelled while it waited, since it was gone; or ended when it was put back, though it ran again.
+            Stage::Ended(Ending::Completed | Ending::Failed | Ending::Unreachable) => false,
+            Stage::Ended(Ending::Cancelled | Ending::HostFailed | Ending::Terminated) => true,
         };
         may_end && !work.attempts.iter().any(is_later)
     }
@@ -246,11 +250,24 @@ fn same_work(one: &Run<'_>, other: &Run<'_>) -> bool {
 
 fn ran(told: &PastRun, span_ms: (u64, u64)) -> Ran {
     let (outcome, exit_code, detail) = outcome_of(&told.outcome);
-    Ran { placement: told.placement.clone(), span_ms, outcome, exit_code, detail, run: told.run.clone(), last: false }
+    Ran {
+        placement: told.placement.clone(),
+        span_ms,
+        outcome,
+        exit_code,
+        detail,
+        run: told.run.clone(),
+        last: false,
+    }
 }
 
 /// The end of an attempt that only the accounts know of.
-fn body_of((workload, attempt): (u64, Attempt), told: &PastRun, span: (u64, u64), now: u64) -> Body {
+fn body_of(
+    (workload, attempt): (u64, Attempt),
+    told: &PastRun,
+    span: (u64, u64),
+    now: u64,
+) -> Body {
     let (outcome, exit_code, detail) = outcome_of(&told.outcome);
     let since = attempt.started_ms.unwrap_or(span.0);
     // For as long as it ran, wherever its start was put.

@@ -345,6 +345,9 @@ mod tests {
         let said = check(&["gpu", "long", "old"]).expect_err("others");
         assert!(said.starts_with("slurm.partitions: gpu and old have different nodes"), "{said}");
         let said = check(&["gpu", "none"]).expect_err("none");
-        assert_eq!(said, "slurm.partitions: there is no partition 'none'; give one of gpu, long, old");
+        assert_eq!(
+            said,
+            "slurm.partitions: there is no partition 'none'; give one of gpu, long, old"
+        );
     }
 }

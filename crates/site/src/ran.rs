@@ -69,7 +69,10 @@ impl Site {
             .map(|(name, _)| name.as_str())
             .collect();
         if !unknown.is_empty() {
-            return Err(format!("it ran on hosts that are not of this site: {}", unknown.join(", ")));
+            return Err(format!(
+                "it ran on hosts that are not of this site: {}",
+                unknown.join(", ")
+            ));
         }
         let gpus = placement.iter().map(|(_, gpus)| gpus).sum();
         let first = placement.first().and_then(|(name, _)| self.host_index(name));

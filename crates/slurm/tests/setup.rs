@@ -287,7 +287,8 @@ fn the_gate_and_its_table_are_looked_at() {
     assert_eq!(damaged.remedy, Some(remedy));
     // Who only looks needs none of it.
     let watched = of(&Wanted { watches: true, ..ours.clone() });
-    let of_governing = ["bursar.gate", "job_submit.lua", "slurm.gate", "rights", "jobs", "options of sbatch"];
+    let of_governing =
+        ["bursar.gate", "job_submit.lua", "slurm.gate", "rights", "jobs", "options of sbatch"];
     let asked = watched.iter().find(|one| of_governing.contains(&&*one.about));
     assert_eq!(asked, None, "{watched:#?}");
     assert!(watched.iter().any(|one| one.about.contains("main")), "{watched:#?}");

@@ -247,6 +247,14 @@ impl Governed {
         assert_eq!(work["ending"], state, "{work}\n{}", self.all());
     }
 
+    /// The same, of a job that never ran.
+    pub(crate) fn until_ended_without_a_run(&self, job: &str, state: &str) {
+        let number = self.number(job);
+        eventually(&format!("the end of job {job}"), || {
+            (self.site().work(number)["ending"] == state).then_some(())
+        });
+    }
+
     /// How many of these jobs run.
     pub(crate) fn running<'a>(&self, jobs: impl IntoIterator<Item = &'a String>) -> usize {
         jobs.into_iter().filter(|job| self.state(job) == "RUNNING").count()

@@ -6,6 +6,7 @@
 mod faults;
 mod governed;
 mod order;
+mod refused;
 mod scale;
 #[path = "../support/mod.rs"]
 mod support;

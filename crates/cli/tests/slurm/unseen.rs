@@ -183,7 +183,10 @@ fn what_slurm_ran_while_the_governor_was_down_is_charged_and_shown() {
         let work = governed.work(&free);
         (work["ending"] == "completed").then_some(work)
     });
-    assert_eq!((booked(&work), &work["history"][0]["allocated"]), (vec![(0, 1)], &Value::from(false)));
+    assert_eq!(
+        (booked(&work), &work["history"][0]["allocated"]),
+        (vec![(0, 1)], &Value::from(false))
+    );
 }
 
 #[test]

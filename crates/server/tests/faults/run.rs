@@ -343,7 +343,11 @@ fn assert_charged_as_seen(outside: &Outside, number: u64, attempt: &Attempt, see
         assert!(attempt.charged_gpu_ms <= truth, "{attempt:?} {process:?}");
         assert!(truth - attempt.charged_gpu_ms <= most, "{attempt:?} {process:?}");
     } else {
-        assert_eq!(attempt.charged_gpu_ms, truth, "jumps {:?} {attempt:?} {process:?}", outside.jumps);
+        assert_eq!(
+            attempt.charged_gpu_ms, truth,
+            "jumps {:?} {attempt:?} {process:?}",
+            outside.jumps
+        );
         seen.exact += u64::from(truth > 0);
         seen.exact_gpu_ms += truth;
     }
@@ -353,7 +357,8 @@ fn assert_charged_as_seen(outside: &Outside, number: u64, attempt: &Attempt, see
 fn assert_all_runs_are_charged(world: &World, daemon: &Alive, seen: &mut Seen, seed: u64) {
     let outside = world.lock();
     for ran in &outside.ran {
-        if outside.jobs.as_ref().expect("it has a queue")[&ran.job].declared["min-runtime"] == "9h" {
+        if outside.jobs.as_ref().expect("it has a queue")[&ran.job].declared["min-runtime"] == "9h"
+        {
             continue;
         }
         assert!(ran.taken, "seed {seed}: nobody heard of {ran:?}");
@@ -371,10 +376,8 @@ fn assert_all_runs_are_charged(world: &World, daemon: &Alive, seen: &mut Seen, s
         if elsewhere.iter().any(with_host) {
             continue;
         }
-        let spans: Vec<u64> = elsewhere
-            .iter()
-            .filter_map(|one| Some(one.ended_ms? - one.started_ms?))
-            .collect();
+        let spans: Vec<u64> =
+            elsewhere.iter().filter_map(|one| Some(one.ended_ms? - one.started_ms?)).collect();
         assert!(!spans.is_empty(), "seed {seed}: {ran:?}: {work:?}");
         // A host that fails takes all with it for us when we hear of it; and while the site's clock stands, nothing is
         // charged.

@@ -100,7 +100,15 @@ impl Lab {
 }
 
 fn stopped(workload: u64, attempt: u32, outcome: Outcome) -> Body {
-    Body::Stopped { workload, attempt, outcome, ended_ms: None, exit_code: None, detail: None, run: None }
+    Body::Stopped {
+        workload,
+        attempt,
+        outcome,
+        ended_ms: None,
+        exit_code: None,
+        detail: None,
+        run: None,
+    }
 }
 
 #[test]

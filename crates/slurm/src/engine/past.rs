@@ -185,7 +185,8 @@ impl SlurmEngine {
         let limit_ms = limit_ms.and_then(|minutes| minutes.checked_mul(60_000));
         let (name, aliases) = names.split_first()?;
         let note = row.note.clone().unwrap_or_else(|| {
-            self.options.note_within(limit_ms, name.split('_').next().unwrap_or_default().to_owned())
+            self.options
+                .note_within(limit_ms, name.split('_').next().unwrap_or_default().to_owned())
         });
         let placement = placement(&row.nodes, row.gpus.count);
         let title = row.row.name.chars().map(|one| if one.is_control() { ' ' } else { one });
