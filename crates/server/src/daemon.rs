@@ -460,7 +460,9 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             // What could not be kept is told again.
             let _ = self.engine.took_past_runs();
         }
-        let next = if found.complete { past::LOOK_EVERY_MS } else { past::AGAIN_MS };
+        // Rows come late: what ended just before we came is looked for again soon.
+        let is_first = self.queue.past_read.is_none();
+        let next = if found.complete && !is_first { past::LOOK_EVERY_MS } else { past::AGAIN_MS };
         (self.queue.past_due, self.queue.past_failed) = (now + next, None);
         self.queue.past_read = Some(now);
         Ok(())

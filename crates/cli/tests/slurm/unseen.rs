@@ -176,6 +176,8 @@ fn what_slurm_ran_while_the_governor_was_down_is_charged_and_shown() {
     assert_eq!(governed.number(&waits), number);
     let work = governed.work(&waits);
     assert_eq!(work["ending"], "completed", "{work:#}");
+    let shown = governed.site().ask_well(&["show", &number.to_string()]);
+    assert!(shown.contains(&format!("in Slurm: job {waits}, partition main")), "{shown}");
     let reason = work["history"][0]["reason"].as_str().expect("a reason");
     assert!(reason.contains("started elsewhere"), "{reason}");
     // Rule 1: without a contract nobody is charged, and it is there.
