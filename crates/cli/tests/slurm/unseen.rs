@@ -93,6 +93,8 @@ fn what_ran_while_nobody_watched_is_charged_as_slurm_accounts_it() {
     let full: Vec<String> = (0..3).map(|_| governed.sbatch("carol", &NODE, SLEEPS)).collect();
     full.iter().chain([&seen]).for_each(|job| governed.until_state(job, "RUNNING"));
     let waits = governed.sbatch("dave", &NODE, SHORT);
+    // What ran before a site's moment 0 is charged from then on.
+    governed.tell_slurm("  history: 10m\n");
     governed.configure("watch");
     governed.up();
     let known = [&seen, &waits].map(|job| governed.number(job));
