@@ -514,7 +514,8 @@ impl Site {
                 | Notice::HostUp(_)
                 | Notice::DrainStarted(_)
                 | Notice::Drained(_)
-                | Notice::SharesChanged => {}
+                | Notice::SharesChanged
+                | Notice::TermsChanged => {}
             }
         }
         self.scheduler.clear_notices();
