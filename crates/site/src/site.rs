@@ -4,10 +4,12 @@ use crate::budgets::Budgets;
 use crate::changes::{self, Change, Scheduled};
 use crate::declare::Declared;
 use crate::error::ReplayError;
+use crate::funding::{Funding, FundingDecision};
 use crate::outcome::{ending_of, stop_of};
-use crate::record::{Body, BudgetsChanged, Created, Outcome, Record, Submitted, TokenIssued};
+use crate::record::{
+    Body, BudgetsChanged, Created, Outcome, Record, Submitted, TermSpan, TokenIssued,
+};
 use crate::work::{Attempt, Ending, Eviction, Stage, Work};
-use bursar_core::tree::BudgetNode;
 use bursar_core::{
     Event, EvictReason, HostIx, HostSpec, ModelIx, Notice, Scheduler, Settings, SpanMs,
     StartReason, State, Status, Stop, TimeMs, Tree, WorkloadIx, WorkloadSpec,
@@ -49,6 +51,12 @@ pub struct Site {
     pub(crate) scheduled: BTreeMap<u64, Scheduled>,
     /// Workloads that came through the engine's own queue, by their names there.
     pub(crate) arrivals: BTreeMap<String, u64>,
+    /// Hard limits that hold for a time, as they were laid out.
+    pub(crate) terms: Vec<TermSpan>,
+    /// Until when, if there are any.
+    pub(crate) terms_until_ms: Option<u64>,
+    /// Funding requests, by number.
+    pub(crate) funding: BTreeMap<u64, Funding>,
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -64,7 +72,7 @@ fn place<'a>(names: &mut Vec<&'a str>, name: &'a str) -> u32 {
     at as u32
 }
 
-fn rate_of(created: &Created, model: &str) -> u64 {
+pub(crate) fn rate_of(created: &Created, model: &str) -> u64 {
     created.rates_milli.get(model).copied().unwrap_or(1000)
 }
 
@@ -117,7 +125,8 @@ impl Site {
             reservation_age: SpanMs(given.reservation_age_ms),
             debug_hosts: given.debug_hosts,
         };
-        let tree = Tree::new(nodes(&budgets, rate_step));
+        let per_hour = 3_600_000 * 1_000 / u128::from(rate_step);
+        let tree = Tree::new(budgets.nodes(per_hour, &change.terms, |_| 0));
         let state = State::new(settings, &hosts, rates, tree);
         let policy = bursar_core::BudgetPolicy::new(&state);
         let first_change = Change {
@@ -134,6 +143,9 @@ impl Site {
             run_again: Vec::new(),
             scheduled: BTreeMap::new(),
             arrivals: BTreeMap::new(),
+            terms: change.terms.clone(),
+            terms_until_ms: change.terms_until_ms,
+            funding: BTreeMap::new(),
             scheduler: Scheduler::new(state, Box::new(policy)),
             gpu_owners: hosts.iter().map(|host| vec![None; host.gpus as usize]).collect(),
             models,
@@ -273,6 +285,43 @@ impl Site {
                 let dropped = self.scheduled.remove(change);
                 dropped.map(|_| ()).ok_or_else(|| format!("no change set {change} is scheduled"))
             }
+            Body::TermsLaidOut { terms, until_ms } => self.fold_terms(at, terms, *until_ms),
+            Body::Transferred {
+                from,
+                from_series,
+                to,
+                to_series,
+                term_from_ms,
+                milli_gpu_hours,
+                reason: _,
+            } => self.fold_transfer(
+                at,
+                (from, *from_series),
+                (to, *to_series),
+                *term_from_ms,
+                *milli_gpu_hours,
+            ),
+            Body::FundingAsked { budget, share, gpus, from_ms, reason } => {
+                let by = record.actor.clone().ok_or("a funding request is somebody's")?;
+                self.fold_asked(Funding {
+                    id: record.seq,
+                    by,
+                    asked_ms: at.0,
+                    budget: budget.clone(),
+                    share: *share,
+                    share_before: self.budgets.get(budget).map(|doc| doc.share),
+                    gpus: *gpus,
+                    from_ms: *from_ms,
+                    reason: reason.clone(),
+                    decision: None,
+                });
+                Ok(())
+            }
+            Body::FundingDecided { request, ruling, reason } => {
+                let by = record.actor.clone().ok_or("a decision is somebody's")?;
+                let (ruling, reason) = (*ruling, reason.clone());
+                self.fold_decided(*request, FundingDecision { by, at_ms: at.0, ruling, reason })
+            }
             Body::Submitted(submitted) => {
                 self.fold_submission(at, submitted, record.actor.as_deref())
             }
@@ -371,7 +420,9 @@ impl Site {
         author: Option<String>,
     ) -> Result<(), String> {
         let budgets = budgets_of(change).map_err(|refused| refused.message)?;
-        self.event(at, Event::TreeChanged(nodes(&budgets, self.rate_step)))?;
+        self.take_terms(&change.terms, change.terms_until_ms);
+        let nodes = self.nodes_with(&budgets, at);
+        self.event(at, Event::TreeChanged(nodes))?;
         self.changes.push(Change {
             version: change.version,
             at_ms: at.0,
@@ -651,8 +702,4 @@ impl Site {
 
 fn budgets_of(change: &BudgetsChanged) -> Result<Budgets, crate::error::Refused> {
     Budgets::new(change.version, change.budgets.clone(), change.owners.clone())
-}
-
-fn nodes(budgets: &Budgets, rate_step: u64) -> Vec<BudgetNode> {
-    budgets.nodes(3_600_000 * 1_000 / u128::from(rate_step))
 }
