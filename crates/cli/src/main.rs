@@ -19,6 +19,7 @@ mod live;
 mod operate;
 mod output;
 mod play;
+mod report;
 mod shell;
 mod shown;
 mod simulate;
@@ -89,6 +90,7 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Requeue(args) => live::requeue(args),
         Verb::Release(args) => live::release(args),
         Verb::Wait(args) => follow::wait(args),
+        Verb::Report(args) if args.is_of_period() => report::report(args),
         Verb::Report(args) => live::report(args),
         Verb::Budget(verb) => budget::budget(verb),
         Verb::Host(verb) => operate::host(verb),

@@ -7,7 +7,7 @@
 use crate::budgets::{BudgetDoc, Budgets};
 use crate::changes::{Change, Scheduled};
 use crate::record::{Created, TokenIssued};
-use crate::site::Site;
+use crate::site::{HostSaid, Service, Site};
 use crate::work::Work;
 use bursar_core::{BudgetPolicy, Scheduler, State, WorkloadIx};
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,8 @@ struct Written<'a> {
     changes: &'a [Change],
     run_again: &'a [u64],
     scheduled: &'a BTreeMap<u64, Scheduled>,
+    service: &'a [Service],
+    host_log: &'a [HostSaid],
 }
 
 #[derive(Deserialize)]
@@ -73,6 +75,8 @@ struct Read {
     changes: Vec<Change>,
     run_again: Vec<u64>,
     scheduled: BTreeMap<u64, Scheduled>,
+    service: Vec<Service>,
+    host_log: Vec<HostSaid>,
 }
 
 impl Site {
@@ -99,6 +103,8 @@ impl Site {
             changes: &self.changes,
             run_again: &self.run_again,
             scheduled: &self.scheduled,
+            service: &self.service,
+            host_log: &self.host_log,
         };
         let head = Head { decides_as: DECIDES_AS.to_owned() };
         let mut bytes = rmp_serde::to_vec(&head).expect("a head can be written");
@@ -146,6 +152,8 @@ impl Site {
             changes: read.changes,
             run_again: read.run_again,
             scheduled: read.scheduled,
+            service: read.service,
+            host_log: read.host_log,
         })
     }
 }
