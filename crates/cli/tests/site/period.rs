@@ -37,7 +37,7 @@ fn past() -> String {
          budget_changes:\n- {at: 36h20m, budget: b, share: 3}\n\
          workloads:\n",
     );
-    for nth in 0..90 {
+    for nth in 0..64 {
         let (budget, users): (&str, &[&str]) =
             [("a/x", &["max", "mia"][..]), ("a/y", &["lea"]), ("b", &["bob"])][below(3) as usize];
         let user = users[below(users.len() as u64) as usize];

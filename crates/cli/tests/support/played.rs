@@ -14,15 +14,15 @@ use bursar_store::{Check, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-pub type Failure = Box<dyn std::error::Error>;
+pub(crate) type Failure = Box<dyn std::error::Error>;
 
 /// How many records are written at a time.
 const BATCH: usize = 2_000;
 
 /// A site that is being played.
-pub struct Played<'a> {
+pub(crate) struct Played<'a> {
     scenario: &'a Scenario,
-    pub site: Site,
+    pub(crate) site: Site,
     store: Store,
     unwritten: Vec<Record>,
     now_ms: u64,
@@ -58,7 +58,7 @@ fn tree(scenario: &Scenario, shares: &[u64]) -> BTreeMap<String, BudgetDoc> {
 
 impl<'a> Played<'a> {
     /// The site, created in a folder.
-    pub fn begin(
+    pub(crate) fn begin(
         scenario: &'a Scenario,
         data: &Path,
         owner: &str,
@@ -119,7 +119,7 @@ impl<'a> Played<'a> {
     }
 
     /// Plays to a moment, and writes everything.
-    pub fn to(&mut self, until_ms: u64) -> Result<(), Failure> {
+    pub(crate) fn to(&mut self, until_ms: u64) -> Result<(), Failure> {
         while let Some(at_ms) = self.next_ms().filter(|&at_ms| at_ms <= until_ms) {
             self.now_ms = at_ms.max(self.now_ms);
             self.happen()?;
