@@ -37,7 +37,10 @@ impl<'a> Run<'a> {
             Notice::HostUp(host) => self.note_host(host, EventKind::HostUp),
             Notice::DrainStarted(host) => self.note_host(host, EventKind::DrainStarted),
             Notice::Drained(host) => self.note_host(host, EventKind::Drained),
-            Notice::Released(_) | Notice::Corrected(_) | Notice::SharesChanged => Ok(()),
+            Notice::Released(_)
+            | Notice::Corrected(_)
+            | Notice::SharesChanged
+            | Notice::TermsChanged => Ok(()),
         }
     }
 

@@ -101,6 +101,7 @@ impl Budgets {
             parent: None,
             share_micro: 1_000_000,
             limit_units: None,
+            terms: Vec::new(),
         }];
         push_nodes(&self.tree, BudgetIx(0), "", units_per_gpu_hour, &mut nodes);
         nodes
@@ -280,6 +281,7 @@ fn push_nodes(
                 // Thousandths of a GPU-hour are exact enough for a limit, and an integer from here on.
                 (hours * 1_000.0).round() as u128 * units_per_gpu_hour / 1_000
             }),
+            terms: Vec::new(),
         });
         push_nodes(&budget.children, index, &path, units_per_gpu_hour, nodes);
     }

@@ -591,7 +591,8 @@ impl Site {
                 | Notice::Reserved(_)
                 | Notice::Unreserved(_)
                 | Notice::DrainStarted(_)
-                | Notice::SharesChanged => {}
+                | Notice::SharesChanged
+                | Notice::TermsChanged => {}
                 Notice::HostDown(host) | Notice::HostUp(host) | Notice::Drained(host) => {
                     self.note_service(at, host);
                 }
