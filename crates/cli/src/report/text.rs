@@ -26,7 +26,7 @@ pub(super) fn text(report: &Value, rows: Rows, zone: &TimeZone, colours: Colours
         text.push('\n');
     }
     text += "budgets, in GPU-hours: owed and delivered at the models' rates, used and lost as hours of GPUs\n\n";
-    text += &budgets(report, colours);
+    text += &budgets(report);
     text += "\n\npeople, in GPU-hours\n\n";
     text += &people(report);
     text.push('\n');
@@ -133,7 +133,7 @@ fn breaches(row: &Value) -> u64 {
     of("scheduler") + of("host_failure")
 }
 
-fn budgets(report: &Value, colours: Colours) -> String {
+fn budgets(report: &Value) -> String {
     let head = [
         "budget",
         "fraction",
@@ -165,7 +165,6 @@ fn budgets(report: &Value, colours: Colours) -> String {
             breaches(row).to_string(),
         ]
     });
-    let _ = colours;
     table::rows(head.into_iter(), rows)
 }
 

@@ -190,7 +190,7 @@ impl Site {
         let user = asked.user;
         let all = self.budgets.is_root_owner(user);
         // Of budgets that are gone, too: who owns what was above them owned them.
-        let known: Vec<&str> = self.changes.iter().flat_map(|change| paths_of(change)).collect();
+        let known: Vec<&str> = self.changes.iter().flat_map(paths_of).collect();
         if let Some(path) = asked.budget
             && !(known.contains(&path) && self.budgets.is_member(user, path))
         {
