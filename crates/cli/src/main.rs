@@ -20,6 +20,7 @@ mod live;
 mod operate;
 mod output;
 mod play;
+mod report;
 mod shell;
 mod shown;
 mod simulate;
@@ -90,6 +91,7 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Requeue(args) => live::requeue(args),
         Verb::Release(args) => live::release(args),
         Verb::Wait(args) => follow::wait(args),
+        Verb::Report(args) if args.is_of_period() => report::report(args),
         Verb::Report(args) => live::report(args),
         Verb::Budget(verb) => budget::budget(verb),
         Verb::Funding(verb) => funding::funding(verb),

@@ -9,11 +9,12 @@ use crate::outcome::{ending_of, stop_of};
 use crate::record::{
     Body, BudgetsChanged, Created, Outcome, Record, Submitted, TermSpan, TokenIssued,
 };
-use crate::work::{Attempt, Ending, Eviction, Stage, Work};
+use crate::work::{Attempt, Ending, Eviction, Spell, Stage, Work};
 use bursar_core::{
     Event, EvictReason, HostIx, HostSpec, ModelIx, Notice, Scheduler, Settings, SpanMs,
     StartReason, State, Status, Stop, TimeMs, Tree, WorkloadIx, WorkloadSpec,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A live site. Everything in it follows from its records.
@@ -57,6 +58,43 @@ pub struct Site {
     pub(crate) terms_until_ms: Option<u64>,
     /// Funding requests, by number.
     pub(crate) funding: BTreeMap<u64, Funding>,
+    /// When hosts left service and came back, oldest first. All are in service at the beginning.
+    pub(crate) service: Vec<Service>,
+    /// What was said of hosts, oldest first.
+    pub(crate) host_log: Vec<HostSaid>,
+}
+
+/// Something was said of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostSaid {
+    /// When, in milliseconds since the site was created.
+    pub at_ms: u64,
+    /// Its place among the site's hosts.
+    pub host: u32,
+    /// What.
+    pub what: HostTurn,
+}
+
+/// What becomes of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostTurn {
+    /// It is to be emptied.
+    Drain,
+    /// It failed.
+    Fail,
+    /// It is back, or its drain is called off.
+    Repair,
+}
+
+/// A host left service or came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Service {
+    /// When, in milliseconds since the site was created.
+    pub(crate) at_ms: u64,
+    /// Its place among the site's hosts.
+    pub(crate) host: u32,
+    /// Whether it is in service from then on. A draining host is until it is drained.
+    pub(crate) is_in: bool,
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -146,6 +184,8 @@ impl Site {
             terms: change.terms.clone(),
             terms_until_ms: change.terms_until_ms,
             funding: BTreeMap::new(),
+            service: Vec::new(),
+            host_log: Vec::new(),
             scheduler: Scheduler::new(state, Box::new(policy)),
             gpu_owners: hosts.iter().map(|host| vec![None; host.gpus as usize]).collect(),
             models,
@@ -342,7 +382,9 @@ impl Site {
             }
             Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail } => {
                 let place = self.place_of(*workload, *attempt)?;
+                let asked = self.works.get(workload).is_some_and(|w| w.requeue_by_ms.is_some());
                 let latest = self.latest_mut(*workload)?;
+                latest.asked_to_requeue = asked && *outcome == Outcome::Left;
                 latest.outcome = Some(*outcome);
                 latest.exit_code = *exit_code;
                 latest.detail.clone_from(detail);
@@ -361,17 +403,17 @@ impl Site {
             Body::DrainStarted { host, reason, by_engine } => {
                 self.host_reasons.insert(host.clone(), (reason.clone(), *by_engine));
                 let host = self.known_host(host)?;
-                self.event(at, Event::DrainRequested(host))
+                self.host_turns(at, host, HostTurn::Drain, Event::DrainRequested(host))
             }
             Body::HostDown { host, reason, by_engine } => {
                 self.host_reasons.insert(host.clone(), (reason.clone(), *by_engine));
                 let host = self.known_host(host)?;
-                self.event(at, Event::HostFailed(host))
+                self.host_turns(at, host, HostTurn::Fail, Event::HostFailed(host))
             }
             Body::HostUp { host } => {
                 self.host_reasons.remove(host);
                 let host = self.known_host(host)?;
-                self.event(at, Event::HostRepaired(host))
+                self.host_turns(at, host, HostTurn::Repair, Event::HostRepaired(host))
             }
             Body::Planned { decisions, hash } => {
                 let planned = self.plan(at.0);
@@ -405,6 +447,29 @@ impl Site {
 
     fn known_host(&self, name: &str) -> Result<HostIx, String> {
         self.host_index(name).ok_or_else(|| format!("there is no host '{name}'"))
+    }
+
+    fn host_turns(
+        &mut self,
+        at: TimeMs,
+        host: HostIx,
+        what: HostTurn,
+        event: Event,
+    ) -> Result<(), String> {
+        self.host_log.push(HostSaid { at_ms: at.0, host: host.0, what });
+        self.event(at, event)
+    }
+
+    /// What was said of hosts, oldest first.
+    #[must_use]
+    pub fn host_log(&self) -> &[HostSaid] {
+        &self.host_log
+    }
+
+    /// Every tree that was in force, and from when on, oldest first.
+    #[must_use]
+    pub fn trees(&self) -> Vec<(u64, Budgets)> {
+        trees_of(&self.changes)
     }
 
     pub(crate) fn event(&mut self, at: TimeMs, event: Event) -> Result<(), String> {
@@ -468,6 +533,7 @@ impl Site {
                 sent: submitted.sent_sha256.clone(),
                 requeue_by_ms: None,
                 attempts_before: 0,
+                spells: Vec::new(),
                 arrived: submitted.arrived.clone(),
             },
         );
@@ -532,6 +598,7 @@ impl Site {
     pub(crate) fn take_notices(&mut self, at: TimeMs) {
         let notices = self.scheduler.state().notices().to_vec();
         let mut ended = Vec::new();
+        let mut stopped = None;
         for notice in notices {
             match notice {
                 Notice::Started(place) => {
@@ -545,11 +612,24 @@ impl Site {
                         attempt.started_ms = Some(since.0);
                         attempt.protected_until_ms = Some(until.0);
                     }
+                    if let Some(spell) = self.spell_at(place) {
+                        spell.from_ms = spell.from_ms.min(since.0);
+                    }
                 }
                 Notice::Preempted(place) => self.note_eviction(at, place),
-                Notice::Stopped(place, stop) => self.note_stopped(at, place, stop),
+                Notice::Stopped(place, stop) => {
+                    self.note_stopped(at, place, stop);
+                    stopped = Some(place);
+                }
                 Notice::Released(place) => self.note_released(at, place),
                 Notice::Ended(place, end) => {
+                    // Its last attempt may have ended before that was heard of.
+                    let with_attempt = stopped.take() == Some(place);
+                    let last = self.attempt_at(place).and_then(|attempt| attempt.ended_ms);
+                    let until_ms = last.filter(|_| with_attempt).unwrap_or(at.0);
+                    if let Some(spell) = self.spell_at(place) {
+                        spell.until_ms = Some(until_ms);
+                    }
                     if let Some(number) = self.places.remove(&place) {
                         ended.push((number, ending_of(end)));
                     }
@@ -561,12 +641,12 @@ impl Site {
                 | Notice::ProtectionEnded(_)
                 | Notice::Reserved(_)
                 | Notice::Unreserved(_)
-                | Notice::HostDown(_)
-                | Notice::HostUp(_)
                 | Notice::DrainStarted(_)
-                | Notice::Drained(_)
                 | Notice::SharesChanged
                 | Notice::TermsChanged => {}
+                Notice::HostDown(host) | Notice::HostUp(host) | Notice::Drained(host) => {
+                    self.note_service(at, host);
+                }
             }
         }
         self.scheduler.clear_notices();
@@ -575,6 +655,20 @@ impl Site {
             let released = self.end(at, number, ending);
             debug_assert!(released.is_ok(), "{released:?}");
         }
+    }
+
+    fn note_service(&mut self, at: TimeMs, host: HostIx) {
+        let is_in = self.scheduler.state().cluster.host(host).in_service();
+        let last = self.service.iter().rev().find(|change| change.host == host.0);
+        if last.is_none_or(|change| change.is_in) != is_in {
+            self.service.push(Service { at_ms: at.0, host: host.0, is_in });
+        }
+    }
+
+    /// The span that a workload in the core's hands is in.
+    fn spell_at(&mut self, place: WorkloadIx) -> Option<&mut Spell> {
+        let number = self.places.get(&place)?;
+        self.works.get_mut(number)?.spells.last_mut()
     }
 
     fn attempt_at(&mut self, place: WorkloadIx) -> Option<&mut Attempt> {
@@ -686,6 +780,7 @@ impl Site {
             eviction: None,
             checkpoint_ms: None,
             outcome: None,
+            asked_to_requeue: false,
             exit_code: None,
             detail: None,
             charged_gpu_ms: 0,
@@ -698,6 +793,18 @@ impl Site {
     pub(crate) fn number_at(&self, place: WorkloadIx) -> u64 {
         self.places.get(&place).copied().unwrap_or(0)
     }
+}
+
+/// The trees that changes made, one of the other. The edits fit, as they were made from one to the next.
+pub(crate) fn trees_of(made: &[Change]) -> Vec<(u64, Budgets)> {
+    let mut trees: Vec<(u64, Budgets)> = Vec::with_capacity(made.len());
+    let mut last = Budgets::default();
+    for change in made {
+        let Ok(next) = changes::apply(&change.edits, &last) else { continue };
+        trees.push((change.at_ms, next.clone()));
+        last = next;
+    }
+    trees
 }
 
 fn budgets_of(change: &BudgetsChanged) -> Result<Budgets, crate::error::Refused> {

@@ -8,7 +8,7 @@ use crate::budgets::{BudgetDoc, Budgets};
 use crate::changes::{Change, Scheduled};
 use crate::funding::Funding;
 use crate::record::{Created, TermSpan, TokenIssued};
-use crate::site::Site;
+use crate::site::{HostSaid, Service, Site};
 use crate::work::Work;
 use bursar_core::{BudgetPolicy, Scheduler, State, WorkloadIx};
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ struct Written<'a> {
     terms: &'a [TermSpan],
     terms_until_ms: Option<u64>,
     funding: &'a BTreeMap<u64, Funding>,
+    service: &'a [Service],
+    host_log: &'a [HostSaid],
 }
 
 #[derive(Deserialize)]
@@ -80,6 +82,8 @@ struct Read {
     terms: Vec<TermSpan>,
     terms_until_ms: Option<u64>,
     funding: BTreeMap<u64, Funding>,
+    service: Vec<Service>,
+    host_log: Vec<HostSaid>,
 }
 
 impl Site {
@@ -109,6 +113,8 @@ impl Site {
             terms: &self.terms,
             terms_until_ms: self.terms_until_ms,
             funding: &self.funding,
+            service: &self.service,
+            host_log: &self.host_log,
         };
         let head = Head { decides_as: DECIDES_AS.to_owned() };
         let mut bytes = rmp_serde::to_vec(&head).expect("a head can be written");
@@ -159,6 +165,8 @@ impl Site {
             terms: read.terms,
             terms_until_ms: read.terms_until_ms,
             funding: read.funding,
+            service: read.service,
+            host_log: read.host_log,
         })
     }
 }

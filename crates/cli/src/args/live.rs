@@ -233,26 +233,6 @@ pub(crate) struct WaitArgs {
     pub(crate) server: Server,
 }
 
-/// What `report` takes.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  bursar report --checkpoint                  (inside a workload, without a token)\n  bursar report --progress 'step 120 of 900'\n  bursar report --checkpoint --workload 17    (from elsewhere, with a token)\n\nIt prints nothing unless somebody looks on.\n\nExit codes: 0 done, 1 a fault on the way, 2 refused."
-)]
-#[group(id = "what", required = true, multiple = true, args = ["checkpoint", "progress"])]
-pub(crate) struct ReportArgs {
-    /// A checkpoint was saved just now.
-    #[arg(long)]
-    pub(crate) checkpoint: bool,
-    /// How far it is, for `bursar show`. Only from inside.
-    #[arg(long, value_name = "TEXT", conflicts_with = "workload")]
-    pub(crate) progress: Option<String>,
-    /// Which workload, if this does not run inside it.
-    #[arg(long, value_name = "N")]
-    pub(crate) workload: Option<u64>,
-    #[command(flatten)]
-    pub(crate) server: Server,
-}
-
 /// What `budget` does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BudgetVerb {

@@ -5,6 +5,7 @@
 
 mod compare;
 mod live;
+mod report;
 mod site;
 mod slurm;
 mod trace;
@@ -16,14 +17,15 @@ use std::path::PathBuf;
 pub(crate) use compare::CompareArgs;
 pub(crate) use live::{
     AuditArgs, BudgetFile, BudgetVerb, CancelArgs, FundingVerb, HostVerb, LogsArgs, QueueArgs,
-    ReportArgs, RunArgs, Server, SubmitArgs, WaitArgs, WorkloadArgs,
+    RunArgs, Server, SubmitArgs, WaitArgs, WorkloadArgs,
 };
+pub(crate) use report::{ReportArgs, Rows};
 pub(crate) use site::{
     BackupArgs, CheckArgs, ConfigVerb, DemoTrainArgs, ExportVerb, RestoreArgs, TokenVerb, UpArgs,
 };
 pub(crate) use slurm::{SlurmClients, SlurmImportArgs, SlurmInitArgs, SlurmVerb, WatchdogArgs};
 pub(crate) use trace::{ConvertArgs, DescribeArgs, ReadArgs, TraceVerb};
-pub(crate) use whatif::WhatIfArgs;
+pub(crate) use whatif::{Hosts, WhatIfArgs};
 
 /// The treasurer of a GPU cluster: decides by budgets, simulates it, explains it.
 #[derive(Debug, Parser)]
@@ -70,8 +72,8 @@ pub(crate) enum Verb {
     Release(WorkloadArgs),
     /// Wait until a workload has ended; its exit code becomes this one's.
     Wait(WaitArgs),
-    /// Tell the site something about a workload, from inside it.
-    Report(ReportArgs),
+    /// Tell what a period cost and gave; inside a workload, tell the site what it saved and how far it is.
+    Report(Box<ReportArgs>),
     /// Show budgets, and change them.
     #[command(subcommand, after_help = BUDGET_HELP)]
     Budget(BudgetVerb),
@@ -130,7 +132,6 @@ impl Verb {
             | Self::Requeue(_)
             | Self::Release(_)
             | Self::Wait(_)
-            | Self::Report(_)
             | Self::Budget(_)
             | Self::Funding(_)
             | Self::Host(_)
@@ -138,6 +139,8 @@ impl Verb {
             | Self::Token(_)
             | Self::WhatIf(_)
             | Self::DemoTrain(_) => true,
+            // Of a period it writes files.
+            Self::Report(args) => !args.is_of_period(),
             Self::Simulate(_)
             | Self::Explain(_)
             | Self::Verify(_)

@@ -21,6 +21,7 @@ mod metrics;
 mod people;
 mod problem;
 mod read;
+mod report;
 mod views;
 mod workloads;
 
@@ -133,6 +134,7 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(people::tokens, people::issue_token))
         .routes(routes!(people::revoke_token))
         .routes(routes!(audit::audit))
+        .routes(routes!(report::report))
         .routes(routes!(export::trace))
         .routes(routes!(events::events))
         .routes(routes!(document::openapi))

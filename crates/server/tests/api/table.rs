@@ -87,6 +87,11 @@ POST /v1/tokens                       | own     | 401 401 401 403 200 200 200 20
 POST /v1/tokens                       | other   | 401 401 401 403 403 200 403 403 403 200
 POST /v1/tokens/{name}/revoke         | own     | 401 401 401 403 404 404 200 404 404 200
 POST /v1/tokens/{name}/revoke         | none    | 401 401 401 403 404 404 404 404 404 404
+GET /v1/report                        | -       | 401 401 401 200 200 200 200 200 200 200
+GET /v1/report                        | own     | 401 401 401 200 404 404 200 200 200 200
+GET /v1/report                        | sibling | 401 401 401 404 404 404 404 404 200 200
+GET /v1/report                        | parent  | 401 401 401 404 404 404 404 404 200 200
+GET /v1/report                        | other   | 401 401 401 404 404 200 404 404 404 200
 GET /v1/export/trace                  | -       | 401 401 401 403 403 403 403 403 403 200
 GET /v1/audit                         | -       | 401 401 401 403 403 403 403 403 403 200
 ";
@@ -187,6 +192,13 @@ impl Played {
             ("GET /v1/workloads", "-") => (format!("{path}?all=true"), String::new()),
             ("GET /v1/workloads", of) => {
                 (format!("{path}?all=true&budget={}", budget_of(of)), String::new())
+            }
+            ("GET /v1/report", "-") => {
+                (format!("{path}?last_ms=86400000&attempts=true"), String::new())
+            }
+            ("GET /v1/report", of) => {
+                let query = format!("last_ms=86400000&attempts=true&budget={}", budget_of(of));
+                (format!("{path}?{query}"), String::new())
             }
             ("POST /v1/workloads", "dry-run") => {
                 (format!("{path}?dry_run=true"), workload("mine", budget_of(of)))
