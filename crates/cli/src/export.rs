@@ -46,7 +46,7 @@ fn ask(server: &Server, scenario: bool) -> Result<Written, Failure> {
 
 fn read(data: &Path, scenario: bool) -> Result<Written, Failure> {
     let reader = Reader::beside(data).map_err(crate::keep::failed)?;
-    let history = History::read(&reader)
+    let history = History::read(&reader, None)
         .map_err(|error| Failure::input(format!("{}: {error}", data.display())))?;
     Ok(if scenario { history.scenario(Open::AsSeen) } else { history.csv() })
 }

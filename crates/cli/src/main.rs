@@ -13,12 +13,14 @@ mod explain;
 mod export;
 mod failure;
 mod follow;
+mod funding;
 mod interrupt;
 mod keep;
 mod live;
 mod operate;
 mod output;
 mod play;
+mod report;
 mod shell;
 mod shown;
 mod simulate;
@@ -89,8 +91,10 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Requeue(args) => live::requeue(args),
         Verb::Release(args) => live::release(args),
         Verb::Wait(args) => follow::wait(args),
+        Verb::Report(args) if args.is_of_period() => report::report(args),
         Verb::Report(args) => live::report(args),
         Verb::Budget(verb) => budget::budget(verb),
+        Verb::Funding(verb) => funding::funding(verb),
         Verb::Host(verb) => operate::host(verb),
         Verb::Audit(args) => operate::audit(args),
         Verb::Token(verb) => token::token(verb),

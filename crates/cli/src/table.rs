@@ -5,8 +5,17 @@ use bursar_scenario::Scenario;
 use bursar_sim::{PolicySummary, Summary, WaitQuantiles};
 use comfy_table::{CellAlignment, Table, presets};
 
-/// The two tables: metrics per policy, then owed and delivered per budget.
+/// Metrics per policy, waits, then owed and delivered per budget.
 pub(crate) fn comparison(scenario: &Scenario, summary: &Summary) -> String {
+    let mut text = overview(scenario, summary);
+    text.push_str("owed and delivered GPU-hours per budget\n\n");
+    text.push_str(&budgets(&summary.policies));
+    text.push('\n');
+    text
+}
+
+/// Metrics per policy, and waits.
+pub(crate) fn overview(scenario: &Scenario, summary: &Summary) -> String {
     let policies = &summary.policies;
     let gpus = scenario.gpus_total();
     let hosts = scenario.hosts.len();
@@ -32,9 +41,7 @@ pub(crate) fn comparison(scenario: &Scenario, summary: &Summary) -> String {
         "\n\nwaits of work with a contract, from submission to the first start: p50 / p90 / p99 / max\n\n",
     );
     text.push_str(&waits(policies));
-    text.push_str("\n\nowed and delivered GPU-hours per budget\n\n");
-    text.push_str(&budgets(policies));
-    text.push('\n');
+    text.push_str("\n\n");
     text
 }
 

@@ -4,6 +4,7 @@
 //! common divisor so that a cluster of one model counts plain GPU-ms. Everything is kept per node of
 //! the tree, ancestors included, so that a reading never walks the tree.
 
+use crate::terms::{self, OpenTerm};
 use crate::tree::Tree;
 use crate::units::{BudgetIx, SpanMs, TimeMs};
 use crate::wide::Ratio;
@@ -28,6 +29,8 @@ pub struct Account {
     pending: u128,
     /// GPUs of its allocated, running and no longer protected attempts.
     pub interruptible_gpus: u32,
+    /// Hard limits that hold for a time, which has begun.
+    terms: Vec<OpenTerm>,
     /// Changes whenever something else of the account does, but for the passing of time.
     version: u64,
 }
@@ -42,6 +45,7 @@ impl Account {
             protected_until: 0,
             pending: 0,
             interruptible_gpus: 0,
+            terms: Vec::new(),
             version: 0,
         }
     }
@@ -65,7 +69,59 @@ impl Ledger {
     pub fn new(tree: &Tree, lookback: SpanMs, horizon: SpanMs) -> Self {
         let account = Account::empty(lookback);
         let accounts = (0..tree.len()).map(|_| account.clone()).collect();
-        Self { accounts, lookback, horizon, capacity_units: 0, allocation_changed: None }
+        let mut ledger =
+            Self { accounts, lookback, horizon, capacity_units: 0, allocation_changed: None };
+        ledger.renew_terms(tree, TimeMs(0));
+        ledger
+    }
+
+    /// Terms of a new tree that have begun; what is known of those that go on stays known.
+    fn renew_terms(&mut self, tree: &Tree, now: TimeMs) {
+        for (index, account) in self.accounts.iter_mut().enumerate() {
+            let terms = &tree.node(BudgetIx(index as u32)).terms;
+            account.terms = terms::renewed(terms, &account.terms, account.charged.total(now), now);
+        }
+    }
+
+    /// Terms that begin at this moment begin, those that end at it end. Nothing was charged late since.
+    pub(crate) fn turn_terms(&mut self, tree: &Tree, now: TimeMs) {
+        for (index, account) in self.accounts.iter_mut().enumerate() {
+            let total = account.charged.total(now);
+            for &term in &tree.node(BudgetIx(index as u32)).terms {
+                if term.from == now && !account.terms.iter().any(|open| open.term == term) {
+                    account.terms.push(OpenTerm::begin(term, total, &account.terms));
+                }
+            }
+            account.terms.retain(|open| open.term.has(now));
+        }
+    }
+
+    /// The terms of a budget that have begun and not ended.
+    #[must_use]
+    pub fn terms(&self, node: BudgetIx) -> &[OpenTerm] {
+        &self.accounts[node.at()].terms
+    }
+
+    /// Rule 1: room under the hard limits of a budget (not of those above it), in units: the least that any of
+    /// them leaves beside what was charged and what contracts still protect. None if nothing limits it now;
+    /// an error if one is overdrawn.
+    pub fn room(
+        &self,
+        tree: &Tree,
+        node: BudgetIx,
+        now: TimeMs,
+    ) -> Result<Option<u128>, Overdrawn> {
+        let account = &self.accounts[node.at()];
+        let total = account.charged.total(now);
+        let committed = self.committed_units(node, now);
+        let ever = tree.node(node).limit_units.map(|limit| (limit, total));
+        let terms = account.terms.iter().map(|open| (open.units(), open.charged(total)));
+        let mut least = None;
+        for (limit, charged) in ever.into_iter().chain(terms) {
+            let room = limit.checked_sub(charged + committed).ok_or(Overdrawn)?;
+            least = Some(least.map_or(room, |least: u128| least.min(room)));
+        }
+        Ok(least)
     }
 
     /// One budget's account.
@@ -116,6 +172,7 @@ impl Ledger {
                 self.accounts[to.at()] = account;
             }
         }
+        self.renew_terms(tree, now);
         self.set_allocation(tree, capacity_units, now);
     }
 
@@ -200,6 +257,11 @@ impl Ledger {
         self.each_above(tree, leaf, |account| {
             let window = if allocated { &mut account.charged } else { &mut account.unallocated };
             window.correct(from, now, u128::from(units), change);
+            for open in account.terms.iter_mut().filter(|_| allocated) {
+                let until = open.term.from.min(now);
+                let accrued = i128::from(units) * i128::from(until.since(from.min(until)).0);
+                open.correct(if matches!(change, Change::More) { accrued } else { -accrued });
+            }
         });
     }
 
@@ -215,12 +277,6 @@ impl Ledger {
     pub fn committed_units(&self, node: BudgetIx, now: TimeMs) -> u128 {
         let account = &self.accounts[node.at()];
         account.pending + account.protected_until - account.protected_units * u128::from(now.0)
-    }
-
-    /// What a hard limit of a budget counts: all that was ever charged, and what its contracts still protect.
-    #[must_use]
-    pub fn taken_units(&self, node: BudgetIx, now: TimeMs) -> u128 {
-        self.accounts[node.at()].charged.total(now) + self.committed_units(node, now)
     }
 
     /// Units of a budget's attempts that run past their contracts: by how much what a hard limit counts grows
@@ -342,6 +398,10 @@ impl Ledger {
         }
     }
 }
+
+/// A hard limit was reached and passed: there is no room, and time alone makes none before the term ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overdrawn;
 
 /// A usage ratio while both of its parts move straight on.
 #[derive(Clone, Copy, Debug, Default)]

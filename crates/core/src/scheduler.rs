@@ -238,7 +238,7 @@ impl Scheduler {
 
     /// The next moment at which something could be decided although nothing happens before.
     pub fn next_wake(&mut self) -> TimeMs {
-        let ends = self.state.next_protection_end().unwrap_or(TimeMs::NEVER);
+        let ends = self.state.next_known_change().unwrap_or(TimeMs::NEVER);
         ends.min(self.policy.next_wake(&self.state))
     }
 

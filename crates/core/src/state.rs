@@ -135,6 +135,8 @@ pub enum Notice {
     Drained(HostIx),
     /// Fractions changed.
     SharesChanged,
+    /// A hard limit began or ended that holds for a time.
+    TermsChanged,
 }
 
 /// All facts at one moment.
@@ -168,6 +170,8 @@ pub struct State {
     pub reservations: Vec<Reservation>,
     /// When protections end, and whose.
     protection_ends: BTreeSet<(TimeMs, WorkloadIx)>,
+    /// When the next term begins or ends.
+    next_turn: Option<TimeMs>,
     /// Hosts that drain.
     pub draining: Vec<HostIx>,
     // Taken before anything is written down.
@@ -183,7 +187,7 @@ impl State {
         let mut ledger = Ledger::new(&tree, settings.lookback, settings.horizon);
         ledger.set_allocation(&tree, cluster.capacity_units(), TimeMs(0));
         let takeable_ranks = vec![BTreeMap::new(); tree.leaves().len()];
-        Self {
+        let mut state = Self {
             now: TimeMs(0),
             settings,
             cluster,
@@ -200,9 +204,12 @@ impl State {
             takeable_ranks,
             reservations: Vec::new(),
             protection_ends: BTreeSet::new(),
+            next_turn: None,
             draining: Vec::new(),
             notices: Vec::new(),
-        }
+        };
+        state.next_turn = state.turn_after(TimeMs(0));
+        state
     }
 
     /// The moment of the latest event.
@@ -288,8 +295,8 @@ impl State {
     #[must_use]
     pub fn has_room(&self, budget: BudgetIx, contract: u128) -> bool {
         self.tree.path(budget).all(|node| {
-            let Some(limit) = self.tree.node(node).limit_units else { return true };
-            self.ledger.taken_units(node, self.now) + contract <= limit
+            let room = self.ledger.room(&self.tree, node, self.now);
+            room.is_ok_and(|room| room.is_none_or(|room| contract <= room))
         })
     }
 
@@ -298,8 +305,28 @@ impl State {
         if at < self.now {
             return Err(Refusal::InThePast { at, now: self.now });
         }
+        while let Some(turn) = self.next_turn.filter(|&turn| turn <= at) {
+            self.end_protections(turn);
+            self.now = turn;
+            self.ledger.turn_terms(&self.tree, turn);
+            self.next_turn = self.turn_after(turn);
+            self.notices.push(Notice::TermsChanged);
+        }
+        self.end_protections(at);
+        self.now = at;
+        Ok(())
+    }
+
+    /// The next moment after one at which a term begins or ends.
+    fn turn_after(&self, at: TimeMs) -> Option<TimeMs> {
+        let nodes = (0..self.tree.len()).map(|node| self.tree.node(BudgetIx(node as u32)));
+        let turns = nodes.flat_map(|node| &node.terms).flat_map(|term| [term.from, term.until]);
+        turns.filter(|&turn| turn > at).min()
+    }
+
+    fn end_protections(&mut self, until: TimeMs) {
         while let Some(&(ends, workload)) = self.protection_ends.first() {
-            if ends > at {
+            if ends > until {
                 break;
             }
             self.now = ends;
@@ -307,13 +334,12 @@ impl State {
             self.notices.push(Notice::ProtectionEnded(workload));
             self.add_takeable(workload);
         }
-        self.now = at;
-        Ok(())
     }
 
-    /// The next moment at which a protection ends.
-    pub(crate) fn next_protection_end(&self) -> Option<TimeMs> {
-        self.protection_ends.first().map(|&(ends, _)| ends)
+    /// The next moment at which a protection ends, or a term begins or ends.
+    pub(crate) fn next_known_change(&self) -> Option<TimeMs> {
+        let ends = self.protection_ends.first().map(|&(ends, _)| ends);
+        ends.into_iter().chain(self.next_turn).min()
     }
 
     fn end_protection(&mut self, index: WorkloadIx) {

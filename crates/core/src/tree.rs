@@ -1,5 +1,6 @@
 //! The budget tree and the exact fractions of it (rule 3).
 
+use crate::terms::Term;
 use crate::units::BudgetIx;
 use crate::wide::Natural;
 use alloc::string::String;
@@ -22,6 +23,16 @@ pub struct BudgetNode {
     pub share_micro: u64,
     /// A hard limit on all that it is ever charged, in units of the ledger.
     pub limit_units: Option<u128>,
+    /// Hard limits between two moments, by series and moment. Those of a series do not overlap.
+    pub terms: Vec<Term>,
+}
+
+impl BudgetNode {
+    /// Whether it has any hard limit, now or at another time.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.limit_units.is_some() || !self.terms.is_empty()
+    }
 }
 
 /// The tree, with what is derived from the shares.
@@ -270,6 +281,7 @@ pub(crate) mod tests {
             parent: None,
             share_micro: 1_000_000,
             limit_units: None,
+            terms: Vec::new(),
         }];
         for (path, share) in rows {
             let parent = path.rfind('/').map_or(0, |cut| {
@@ -280,6 +292,7 @@ pub(crate) mod tests {
                 parent: Some(BudgetIx(parent as u32)),
                 share_micro: share * 1_000_000,
                 limit_units: None,
+                terms: Vec::new(),
             });
         }
         Tree::new(nodes)

@@ -25,6 +25,7 @@ fn core() -> Scheduler {
         parent: parent.map(BudgetIx),
         share_micro: 1_000_000,
         limit_units: None,
+        terms: Vec::new(),
     };
     let tree = Tree::new(vec![node("", None), node("a", Some(0)), node("b", Some(0))]);
     let hosts = [HostSpec { gpus: 4, model: ModelIx(0), domain: 0 }; 2];

@@ -3,11 +3,14 @@
 //! The tree is laid out in one list, depth first, siblings sorted by name: a parent stands before its
 //! children. Shares stay the exact decimals that were written.
 
+use bursar_trace::{Each, Recurrence, parse_moment};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{ErrorKind, Fault, nearest, quote, some_of};
 use crate::fields::{self, Fields, check_name, decimal, duration, list, named};
-use crate::model::{BudgetChange, BudgetSpec};
+use crate::model::{BudgetChange, BudgetSpec, TermSpec};
 use crate::yaml::{Key, Node, Value};
 
 /// How deep organisations nest; real ones stay below eight.
@@ -26,6 +29,7 @@ const GPU_HOUR_MS: u64 = 3_600_000;
 pub(crate) fn read<'a>(
     node: &Node,
     named_by_traces: impl Iterator<Item = &'a str>,
+    calendar: &Calendar,
 ) -> Result<Vec<BudgetSpec>, Fault> {
     let auto = matches!(&node.value, Value::Scalar(word) if &**word == "auto");
     let tree;
@@ -43,9 +47,10 @@ pub(crate) fn read<'a>(
         share_micro: 1_000_000,
         members: Vec::new(),
         limit_gpu_ms: None,
+        terms: Vec::new(),
         is_leaf: false,
     }];
-    add_children(&mut budgets, 0, node, 1)?;
+    add_children(&mut budgets, 0, node, 1, calendar)?;
     if budgets.len() == 1 {
         let message = match auto {
             true => {
@@ -63,6 +68,7 @@ fn add_children(
     parent: usize,
     node: &Node,
     depth: usize,
+    calendar: &Calendar,
 ) -> Result<(), Fault> {
     if depth > DEPTH_MAX {
         let message = format!("budgets nest deeper than {DEPTH_MAX} levels");
@@ -80,7 +86,8 @@ fn add_children(
         if budgets.len() > BUDGETS_MAX {
             return Err(Fault::value(key.line, format!("more than {BUDGETS_MAX} budgets")));
         }
-        add_budget(budgets, parent, name, node, depth).map_err(|fault| fault.within(name))?;
+        add_budget(budgets, parent, name, node, depth, calendar)
+            .map_err(|fault| fault.within(name))?;
     }
     Ok(())
 }
@@ -91,6 +98,7 @@ fn add_budget(
     name: &str,
     node: &Node,
     depth: usize,
+    calendar: &Calendar,
 ) -> Result<(), Fault> {
     let path = match &*budgets[parent].path {
         "" => name.to_owned(),
@@ -103,6 +111,7 @@ fn add_budget(
         share_micro: 0,
         members: Vec::new(),
         limit_gpu_ms: None,
+        terms: Vec::new(),
         is_leaf: true,
     };
     if let Value::Scalar(_) = node.value {
@@ -111,18 +120,77 @@ fn add_budget(
         budgets.push(budget);
         return Ok(());
     }
-    let block = Fields::of(node, &["share", "members", "limit", "children"])?;
+    let block = Fields::of(node, &["share", "members", "limit", "terms", "children"])?;
     budget.share_micro = block.must("share", share)?;
     let members = block.opt("members", |node| list(node)?.iter().map(fields::name).collect())?;
     let members: Vec<&str> = members.unwrap_or_default();
     budget.members = members.into_iter().map(String::from).collect();
     budget.limit_gpu_ms =
         block.opt("limit", |node| decimal(node, 0, LIMIT_MAX))?.map(|hours| hours * GPU_HOUR_MS);
+    budget.terms = block.opt("terms", |node| terms(node, calendar))?.unwrap_or_default();
     let index = budgets.len();
     budgets.push(budget);
-    block.opt("children", |node| add_children(budgets, index, node, depth + 1))?;
+    block.opt("children", |node| add_children(budgets, index, node, depth + 1, calendar))?;
     budgets[index].is_leaf = budgets.len() == index + 1;
     Ok(())
+}
+
+/// What dates mean in a scenario.
+#[derive(Debug)]
+pub(crate) struct Calendar {
+    pub(crate) zone: TimeZone,
+    /// The wall clock at moment 0, if it is said.
+    pub(crate) begins: Option<Timestamp>,
+}
+
+/// For how long terms are laid out that come again and again: longer than any work waits.
+const TERMS_DAYS: i64 = 10 * 366;
+
+/// Reads the `terms:` of a budget.
+fn terms(node: &Node, calendar: &Calendar) -> Result<Vec<TermSpec>, Fault> {
+    let mut all = Vec::new();
+    for (series, node) in (0..).zip(list(node)?) {
+        let block = Fields::of(node, &["each", "from", "until", "limit", "carry_over"])?;
+        let moment = |node: &Node| {
+            let parsed = parse_moment(fields::text(node)?, &calendar.zone);
+            parsed.map_err(|message| Fault::value(node.line, message))
+        };
+        let when = Recurrence {
+            each: block.opt("each", |node| fields::word(node, &Each::WORDS))?,
+            from: block.opt("from", moment)?,
+            until: block.opt("until", moment)?,
+        };
+        let limit = block.must("limit", |node| decimal(node, 3, LIMIT_MAX))?;
+        let carry_over = block.opt("carry_over", fields::flag)?.unwrap_or(false);
+        let fault = |message: &str| Fault::value(node.line, message.to_owned());
+        if when.each.is_none() && when.from.is_none() && when.until.is_none() {
+            return Err(fault(
+                "a term needs each, from or until; one that always holds is 'limit'",
+            ));
+        }
+        if when.from.zip(when.until).is_some_and(|(from, until)| from >= until) {
+            return Err(fault("until is not after from; it is the first moment that is not of it"));
+        }
+        if carry_over && when.each.is_none() {
+            return Err(fault("carry_over needs each: no other term follows this one"));
+        }
+        let Some(begins) = calendar.begins else {
+            let message = "terms need the wall clock at moment 0; give one such as settings: {begins: 2026-11-01}";
+            return Err(fault(message));
+        };
+        let end = begins.checked_add(SignedDuration::from_hours(24 * TERMS_DAYS));
+        let since = |at: Timestamp| {
+            let ms = at.as_millisecond().saturating_sub(begins.as_millisecond());
+            u64::try_from(ms).unwrap_or(0)
+        };
+        for (from, until) in when.spans(&calendar.zone, begins, end.unwrap_or(Timestamp::MAX)) {
+            let until_ms = if until == Timestamp::MAX { u64::MAX } else { since(until) };
+            // A GPU-hour has 3600 thousandths of a thousand GPU-milliseconds.
+            let limit_gpu_ms = limit * (GPU_HOUR_MS / 1_000);
+            all.push(TermSpec { series, from_ms: since(from), until_ms, limit_gpu_ms, carry_over });
+        }
+    }
+    Ok(all)
 }
 
 /// A tree of names.
@@ -271,7 +339,7 @@ pub(crate) fn is_always_charged(budgets: &[BudgetSpec], changes: &[BudgetChange]
             let all = siblings[parent] - most + least;
             fractions[index] = (fractions[parent] * least).checked_div(all).unwrap_or(0);
         }
-        if budget.limit_gpu_ms.is_some() {
+        if budget.limit_gpu_ms.is_some() || !budget.terms.is_empty() {
             fractions[index] = 0;
         }
     }
@@ -283,11 +351,13 @@ mod tests {
     use super::*;
     use crate::yaml;
 
+    const CALENDAR: Calendar = Calendar { zone: TimeZone::UTC, begins: None };
+
     #[test]
     fn the_tree_is_laid_out_parents_first_and_siblings_by_name() {
         let text =
             "z: 1\na: {share: 0.5, limit: 10, members: [u], children: {d: {share: 0}, c: 2}}\n";
-        let budgets = read(&yaml::parse(text).unwrap(), [].into_iter()).unwrap();
+        let budgets = read(&yaml::parse(text).unwrap(), [].into_iter(), &CALENDAR).unwrap();
         let flat: Vec<_> =
             budgets.iter().map(|b| (&*b.path, b.parent, b.share_micro, b.is_leaf)).collect();
         let want = [
@@ -308,7 +378,7 @@ mod tests {
     #[test]
     fn auto_makes_leaves_of_the_paths_that_traces_name() {
         let node = yaml::parse("auto").unwrap();
-        let auto = |paths: &[&'static str]| read(&node, paths.iter().copied());
+        let auto = |paths: &[&'static str]| read(&node, paths.iter().copied(), &CALENDAR);
         let budgets = auto(&["b", "a/y", "a/x", "a/y"]).unwrap();
         let flat: Vec<_> = budgets.iter().map(|b| (&*b.path, b.parent, b.is_leaf)).collect();
         let want = [
@@ -330,7 +400,7 @@ mod tests {
     fn what_is_always_charged_is_never_unfunded_or_limited() {
         let text = "a: {share: 1, children: {x: 0, y: 0.000001, z: 2}}\nb: {share: 1, limit: 5, \
                     children: {x: 1}}\nc: 4000\nd: 0.000001\n";
-        let budgets = read(&yaml::parse(text).unwrap(), [].into_iter()).unwrap();
+        let budgets = read(&yaml::parse(text).unwrap(), [].into_iter(), &CALENDAR).unwrap();
         let of = |changes: &[(usize, u64)]| {
             let changes: Vec<BudgetChange> = changes
                 .iter()
@@ -348,13 +418,75 @@ mod tests {
 
     #[test]
     fn what_is_no_leaf_is_explained() {
-        let budgets =
-            read(&yaml::parse("p: {share: 1, children: {p1: 1, p2: 1}}").unwrap(), [].into_iter());
+        let budgets = read(
+            &yaml::parse("p: {share: 1, children: {p1: 1, p2: 1}}").unwrap(),
+            [].into_iter(),
+            &CALENDAR,
+        );
         let budgets = budgets.unwrap();
         let inner = no_leaf(&budgets, "p");
         assert_eq!(inner, "'p' is divided among p/p1, p/p2; name a leaf");
         let last = no_leaf(&budgets, "p2");
         assert_eq!(last, "there is no budget 'p2'; the nearest is 'p/p2'");
         assert_eq!(no_leaf(&budgets, ""), "there is no budget ''; the nearest is 'p/p1'");
+    }
+
+    #[test]
+    fn terms_are_laid_out_in_the_labs_time() {
+        let zone = bursar_trace::time_zone("Europe/Zurich").unwrap();
+        let begins = Some("2026-10-20T12:00:00Z".parse().unwrap());
+        let calendar = Calendar { zone, begins };
+        let read = |terms: &str| {
+            let text = format!("p: {{share: 1, terms: [{terms}]}}");
+            let read = read(&yaml::parse(&text).unwrap(), [].into_iter(), &calendar);
+            read.map(|mut budgets| budgets.remove(1).terms)
+        };
+        let hour = GPU_HOUR_MS;
+        let days = read("{each: day, limit: 2.5, carry_over: true}").unwrap();
+        assert_eq!(days.len(), 3_661);
+        let first = TermSpec {
+            series: 0,
+            from_ms: 0,
+            until_ms: 10 * hour,
+            limit_gpu_ms: 9_000_000,
+            carry_over: true,
+        };
+        assert_eq!(days[0], first);
+        // Clocks go back on 25 October.
+        let lengths: Vec<u64> =
+            days[1..7].iter().map(|term| (term.until_ms - term.from_ms) / hour).collect();
+        assert_eq!(lengths, [24, 24, 24, 24, 25, 24]);
+        let two =
+            read("{from: 2026-10-21, until: 2026-10-22, limit: 1}, {until: 2026-11-01, limit: 9}");
+        let spans: Vec<(u32, u64, u64)> =
+            two.unwrap().iter().map(|t| (t.series, t.from_ms / hour, t.until_ms / hour)).collect();
+        assert_eq!(spans, [(0, 10, 34), (1, 0, 275)]);
+        let open = read("{from: 2026-10-21, limit: 1}").unwrap();
+        assert_eq!((open[0].from_ms, open[0].until_ms), (10 * hour, u64::MAX));
+    }
+
+    #[test]
+    fn bad_terms_say_what_they_need() {
+        let begins = Some("2026-10-20T12:00:00Z".parse().unwrap());
+        let refused = |terms: &str, begins| {
+            let calendar = Calendar { zone: TimeZone::UTC, begins };
+            let text = format!("p: {{share: 1, terms: [{terms}]}}");
+            let read = read(&yaml::parse(&text).unwrap(), [].into_iter(), &calendar);
+            read.unwrap_err().into_error("s").to_string()
+        };
+        let table = [
+            ("{limit: 1}", "a term needs each, from or until"),
+            ("{each: day}", "'limit' is missing"),
+            ("{each: fortnight, limit: 1}", "'fortnight'"),
+            ("{from: 2026-11-02, until: 2026-11-02, limit: 1}", "until is not after from"),
+            ("{from: soon, limit: 1}", "'soon' is no day or moment"),
+            ("{until: 2026-11-02, limit: 1, carry_over: true}", "carry_over needs each"),
+            ("{each: day, limit: 1, carryover: true}", "'carry_over'"),
+        ];
+        for (terms, want) in table {
+            let said = refused(terms, begins);
+            assert!(said.contains(want), "{terms}: {said}");
+        }
+        assert!(refused("{each: day, limit: 1}", None).contains("settings: {begins: 2026-11-01}"));
     }
 }

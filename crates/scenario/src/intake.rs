@@ -36,7 +36,7 @@ impl<'a> World<'a> {
             .filter(|(_, budget)| budget.is_leaf)
             .map(|(index, budget)| (&*budget.path, index))
             .collect();
-        let room = Room::new(cluster, budgets, changes, settings);
+        let room = Room::new((&cluster.hosts, &cluster.models), budgets, changes, settings);
         let shares_below = shares_below(budgets);
         Self { cluster, budgets, settings, seed, leaves, shares_below, room }
     }

@@ -38,7 +38,7 @@ pub use bursar_trace::one_line;
 pub use error::{ErrorKind, ScenarioError};
 pub use model::{
     BudgetChange, BudgetSpec, Ends, HostEvent, HostEventKind, HostSpec, Kind, ModelSpec, Ran,
-    Scenario, Settings, WorkloadSpec,
+    Scenario, Settings, TermSpec, WorkloadSpec,
 };
 
 /// The largest scenario text. Half a million workloads fit; more belong in a trace file.
@@ -99,9 +99,10 @@ fn read(text: &str, base_dir: &Path, overrides: &[(String, String)]) -> Result<S
         None => VecDeque::new(),
     };
     let named = sources.iter().flat_map(Source::budgets);
-    let budgets = block.must("budgets", |node| budgets::read(node, named))?;
     let mut raw = RawSettings::read(block.get("settings"))?;
     raw.override_with(overrides)?;
+    let calendar = raw.calendar()?;
+    let budgets = block.must("budgets", |node| budgets::read(node, named, &calendar))?;
     let settings = raw.resolve(cluster.hosts.len())?;
     let seed_in_file = block.opt("seed", |node| fields::whole(node, 0, u64::MAX))?;
     let seed = raw.seed_override().or(seed_in_file).unwrap_or(0);

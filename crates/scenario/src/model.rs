@@ -72,8 +72,25 @@ pub struct BudgetSpec {
     pub members: Vec<String>,
     /// The hard limit on what may ever be charged to it, in GPU-milliseconds.
     pub limit_gpu_ms: Option<u64>,
+    /// Hard limits between two moments, by series and moment.
+    pub terms: Vec<TermSpec>,
     /// Whether it has no children, so that workloads may name it.
     pub is_leaf: bool,
+}
+
+/// A hard limit on what is charged to a budget from one moment to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TermSpec {
+    /// Which entry of `terms:` it comes from.
+    pub series: u32,
+    /// Its first moment.
+    pub from_ms: u64,
+    /// The first moment that is not of it any more; the largest number if it never ends.
+    pub until_ms: u64,
+    /// The limit, in GPU-milliseconds.
+    pub limit_gpu_ms: u64,
+    /// Whether what the one before left unspent is added to it.
+    pub carry_over: bool,
 }
 
 /// One workload.

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use crate::budgets::is_always_charged;
-use crate::cluster::Cluster;
-use crate::model::{BudgetChange, BudgetSpec, Settings, WorkloadSpec};
+use crate::model::{
+    BudgetChange, BudgetSpec, HostSpec, ModelSpec, Scenario, Settings, WorkloadSpec,
+};
 
 /// Debug hosts take contracts up to this long, on one host.
 const DEBUG_CONTRACT_MS: u64 = 15 * 60_000;
@@ -101,22 +102,22 @@ impl Extent {
 
 impl Room {
     pub(crate) fn new(
-        cluster: &Cluster,
+        (hosts, models): (&[HostSpec], &[ModelSpec]),
         budgets: &[BudgetSpec],
         changes: &[BudgetChange],
         settings: &Settings,
     ) -> Self {
         // Per model and size: how many hosts, and how many of these are debug hosts.
         let mut pools: BTreeMap<(usize, u32), (u32, u32)> = BTreeMap::new();
-        let ordinary = cluster.hosts.len().saturating_sub(settings.debug_hosts as usize);
-        for (index, host) in cluster.hosts.iter().enumerate() {
+        let ordinary = hosts.len().saturating_sub(settings.debug_hosts as usize);
+        for (index, host) in hosts.iter().enumerate() {
             let (hosts, debug) = pools.entry((host.model, host.gpus)).or_default();
             *hosts += 1;
             *debug += u32::from(index >= ordinary);
         }
         let mut room = Self {
             of_any: Extent::default(),
-            of_model: vec![Extent::default(); cluster.models.len()],
+            of_model: vec![Extent::default(); models.len()],
             debug_hosts: settings.debug_hosts,
             is_charged: is_always_charged(budgets, changes),
         };
@@ -198,5 +199,30 @@ impl Room {
             false => format!("the others have at most {most} for one workload"),
         };
         Err(("gpus", format!("{gpus} can never start: {debug}, and {others}; {remedy}")))
+    }
+}
+
+impl Scenario {
+    /// For each of these workloads whether it could ever start on this cluster, under these budgets and settings; if
+    /// not, the key at fault, why, and what to do. What is read from a file always could: this is for work that comes from
+    /// another cluster.
+    pub fn check_room(&self, specs: &[WorkloadSpec]) -> Vec<Result<(), String>> {
+        let (cluster, changes) = ((&*self.hosts, &*self.models), &self.budget_changes);
+        let room = Room::new(cluster, &self.budgets, changes, &self.settings);
+        let check = |spec: &WorkloadSpec| {
+            let model = spec.model.map(|model| model as usize);
+            match spec.shape {
+                Some((hosts, each)) => room
+                    .check_shape(hosts, each, model)
+                    .map_err(|message| format!("hosts: {message}"))?,
+                None => {
+                    let named = model.map(|model| (model, &*self.models[model].name));
+                    room.check_gang(spec.gpus, named)
+                        .map_err(|message| format!("gpus: {message}"))?;
+                }
+            }
+            room.check_start(spec).map_err(|(key, message)| format!("{key}: {message}"))
+        };
+        specs.iter().map(check).collect()
     }
 }

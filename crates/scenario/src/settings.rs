@@ -3,11 +3,14 @@
 //! Both go through the same readers, so that a value refused in the file is refused on the command
 //! line, too. An override replaces what the file says before defaults are derived from it.
 
+use crate::budgets::Calendar;
 use crate::cluster::check_debug_hosts;
 use crate::error::{ErrorKind, Fault, nearest};
 use crate::fields::{Fields, parse_decimal, parse_duration, parse_whole, text};
 use crate::model::Settings;
 use crate::yaml::Node;
+use bursar_trace::{parse_moment, time_zone};
+use jiff::tz::TimeZone;
 
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
@@ -18,7 +21,7 @@ const DEBUG_FROM_HOSTS: u64 = 32;
 /// The part of the hosts that is kept for debug work, in millionths.
 const DEBUG_PART_PPM: u64 = 30_000;
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 10] = [
     "lookback",
     "horizon",
     "grace",
@@ -27,6 +30,8 @@ const KEYS: [&str; 8] = [
     "reservations",
     "reservation_age",
     "debug_hosts",
+    "begins",
+    "time_zone",
 ];
 
 /// The texts of the settings, each with the place that gave it.
@@ -103,6 +108,13 @@ impl RawSettings {
                 .unwrap_or(horizon_ms / 2),
             debug_hosts: self.get("debug_hosts", debug_hosts)?.unwrap_or(debug_default),
         })
+    }
+
+    /// What dates in the budgets' terms mean.
+    pub(crate) fn calendar(&self) -> Result<Calendar, Fault> {
+        let zone = self.get("time_zone", time_zone)?.unwrap_or(TimeZone::UTC);
+        let begins = self.get("begins", |given| parse_moment(given, &zone))?;
+        Ok(Calendar { zone, begins })
     }
 
     fn get<T>(

@@ -61,6 +61,8 @@ impl Play {
             budgets,
             owners: vec!["boss".into()],
             scheduled: None,
+            terms: Vec::new(),
+            terms_until_ms: None,
         };
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let first = [record(1, Body::Created(created)), record(2, Body::BudgetsChanged(change))];

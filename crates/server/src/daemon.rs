@@ -337,6 +337,10 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
             let records = self.records(None, vec![body]);
             self.put(&records)?;
         }
+        if let Some(body) = self.site.due_terms(self.now_ms()) {
+            let records = self.records(None, vec![body]);
+            self.put(&records)?;
+        }
         while let Some((author, body)) = self.site.due_change(self.now_ms()) {
             let records = self.records(Some(&author), vec![body]);
             self.put(&records)?;

@@ -4,9 +4,10 @@
 //! Work that never ran has shown nothing and is left out; work that still runs has shown what it did so far.
 
 use crate::history;
-use crate::journal::{Journal, JournalError};
+use crate::journal::JournalError;
 use bursar_site::record::{HostDoc, Outcome, SettingsDoc};
-use bursar_site::{Body, BudgetDoc, Ending, Record, Site, Stage, Work};
+use bursar_site::site::{HostSaid, HostTurn};
+use bursar_site::{BudgetDoc, Ending, Site, Stage, Work};
 use bursar_store::Reader;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +19,7 @@ pub struct Written {
     pub text: String,
     /// What is not in it, a sentence for each.
     pub notes: Vec<String>,
-    /// The site's moment at which it was written, in milliseconds: no more is known.
+    /// The moment at which it was written, in milliseconds since the file's beginning: no more is known.
     pub until_ms: u64,
 }
 
@@ -31,13 +32,15 @@ pub enum Open {
     ToLimit,
 }
 
-/// What of a site's journal a simulation can use.
+/// What of a site's books a simulation can use.
 pub struct History {
     name: String,
     hosts: Vec<HostDoc>,
     rates_milli: BTreeMap<String, u64>,
     settings: SettingsDoc,
     now_ms: u64,
+    /// Where the file's moment 0 lies, in milliseconds since the site was created.
+    begin_ms: u64,
     /// Every tree that was in force, and from when on.
     trees: Vec<(u64, BTreeMap<String, BudgetDoc>)>,
     host_events: Vec<(u64, String, &'static str)>,
@@ -45,52 +48,43 @@ pub struct History {
 }
 
 impl History {
-    /// The history of a journal that is read apart.
+    /// The history of a journal that is read apart: all of it, or the last so many milliseconds.
     ///
     /// # Errors
     /// If it cannot be read or folded.
-    pub fn read(reader: &Reader) -> Result<Self, JournalError> {
+    pub fn read(reader: &Reader, last_ms: Option<u64>) -> Result<Self, JournalError> {
         let site = history::fold(reader)?;
-        Self::gather(&site, |take| history::records(reader, take))
+        let now_ms = site.now_ms();
+        Ok(Self::of(&site, now_ms, last_ms))
     }
 
-    /// The history of a site and its journal.
-    ///
-    /// # Errors
-    /// If the journal cannot be read.
-    pub fn of(site: &Site, journal: &impl Journal) -> Result<Self, JournalError> {
-        Self::gather(site, |take| journal.read(1, take))
-    }
-
-    fn gather(
-        site: &Site,
-        read: impl FnOnce(
-            &mut dyn FnMut(Record) -> Result<(), JournalError>,
-        ) -> Result<(), JournalError>,
-    ) -> Result<Self, JournalError> {
-        let (mut trees, mut host_events) = (Vec::new(), Vec::new());
-        read(&mut |record| {
-            let at_ms = record.at_ms;
-            match record.body {
-                Body::BudgetsChanged(change) => trees.push((at_ms, change.budgets)),
-                Body::DrainStarted { host, .. } => host_events.push((at_ms, host, "drain")),
-                Body::HostDown { host, .. } => host_events.push((at_ms, host, "fail")),
-                Body::HostUp { host } => host_events.push((at_ms, host, "repair")),
-                _ => {}
-            }
-            Ok(())
-        })?;
+    /// The history of a site up to now: all of it, or the last so many milliseconds. What began before them is there
+    /// with what was left of it.
+    #[must_use]
+    pub fn of(site: &Site, now_ms: u64, last_ms: Option<u64>) -> Self {
+        let begin_ms = last_ms.map_or(0, |last_ms| now_ms.saturating_sub(last_ms));
+        let is_there = |work: &&Work| {
+            let ended_ms = work.spells.last().and_then(|spell| spell.until_ms);
+            !matches!(work.stage, Stage::Ended(_)) || ended_ms.is_none_or(|end| end > begin_ms)
+        };
         let created = &site.created;
-        Ok(Self {
+        let trees = site.trees().into_iter().map(|(at_ms, budgets)| (at_ms, budgets.tree));
+        Self {
             name: created.name.clone(),
             hosts: created.hosts.clone(),
             rates_milli: created.rates_milli.clone(),
             settings: created.settings.clone(),
-            now_ms: site.now_ms(),
-            trees,
-            host_events,
-            works: site.works().cloned().collect(),
-        })
+            now_ms,
+            begin_ms,
+            trees: from_then_on(trees.collect(), begin_ms),
+            host_events: host_events(site, begin_ms),
+            works: site.works().filter(is_there).cloned().collect(),
+        }
+    }
+
+    /// A moment as the file has it.
+    fn at(&self, at_ms: u64) -> String {
+        seconds(at_ms.saturating_sub(self.begin_ms))
     }
 
     /// The workloads that ran, as our workload CSV.
@@ -110,7 +104,7 @@ impl History {
             let span = |ms: Option<u64>| ms.map(seconds).unwrap_or_default();
             let fields = [
                 work.number.to_string(),
-                seconds(submitted_ms(work)),
+                self.at(submitted_ms(work)),
                 one.budget.clone(),
                 one.gpus.to_string(),
                 seconds(runtime),
@@ -127,7 +121,11 @@ impl History {
             text += &fields.map(|field| cell(&field)).join(",");
             text.push('\n');
         }
-        Written { text, notes: notes(idle, live, 0, Open::AsSeen), until_ms: self.now_ms }
+        Written {
+            text,
+            notes: notes(idle, live, 0, Open::AsSeen),
+            until_ms: self.now_ms - self.begin_ms,
+        }
     }
 
     /// All of it, as a scenario.
@@ -207,14 +205,14 @@ impl History {
             text += "workloads:\n";
             text += &works;
         }
-        Written { text, notes, until_ms: self.now_ms }
+        Written { text, notes, until_ms: self.now_ms - self.begin_ms }
     }
 
     fn item(&self, work: &Work, runtime_ms: u64) -> String {
         let one = &work.declared;
         let mut fields = vec![
             format!("id: {}", quoted(&work.number.to_string())),
-            format!("submit: {}", seconds(submitted_ms(work))),
+            format!("submit: {}", self.at(submitted_ms(work))),
             format!("budget: {}", quoted(&one.budget)),
         ];
         fields.extend(match one.shape {
@@ -246,11 +244,35 @@ impl History {
             fields.push(format!("grace: {}", seconds(one.grace_ms)));
         }
         fields.extend(one.gpu_model.as_ref().map(|model| format!("gpu_model: {}", quoted(model))));
-        let ran = ran(work);
+        let ran = self.ran(work);
         if !ran.is_empty() {
             fields.push(format!("ran: [{}]", ran.join(", ")));
         }
         format!("  - {{{}}}\n", fields.join(", "))
+    }
+
+    /// What its attempts were, as a scenario has it.
+    fn ran(&self, work: &Work) -> Vec<String> {
+        let mut ran = Vec::new();
+        // An engine that rounds its moments may have one attempt begin before the end of the last.
+        let mut earliest_ms = submitted_ms(work).max(self.begin_ms);
+        for attempt in &work.attempts {
+            let Some(start_ms) = attempt.started_ms.map(|start| start.max(earliest_ms)) else {
+                continue;
+            };
+            if attempt.ended_ms.is_some_and(|end_ms| end_ms <= start_ms) {
+                continue;
+            }
+            let end =
+                attempt.ended_ms.map_or(String::new(), |ms| format!(", end: {}", self.at(ms)));
+            let on =
+                |(host, gpus): &(String, Vec<u32>)| format!("{}: {}", quoted(host), gpus.len());
+            let on: Vec<String> = attempt.placement.iter().map(on).collect();
+            earliest_ms = attempt.ended_ms.unwrap_or(start_ms);
+            let start = self.at(start_ms);
+            ran.push(format!("{{start: {start}{end}, on: {{{}}}}}", on.join(", ")));
+        }
+        ran
     }
 
     /// How long it worked, less what was lost; none if it never ran.
@@ -267,10 +289,15 @@ impl History {
                 Some(Outcome::Completed | Outcome::Failed | Outcome::Cancelled) => true,
                 Some(Outcome::Left | Outcome::Lost) | None => false,
             };
-            let ran = attempt.ended_ms.unwrap_or(self.now_ms).saturating_sub(started);
+            // What was done before the file begins need not be done again.
+            let ended = attempt.ended_ms.unwrap_or(self.now_ms);
+            let ran = ended.saturating_sub(started.max(self.begin_ms));
             worked += ran.saturating_sub(attempt.lost_gpu_ms / attempt.gpus().max(1));
         }
-        let ran = work.attempts.iter().any(|attempt| attempt.started_ms.is_some());
+        let ran = work.attempts.iter().any(|attempt| {
+            attempt.started_ms.is_some()
+                && attempt.ended_ms.is_none_or(|ended| self.begin_ms == 0 || ended > self.begin_ms)
+        });
         // A runtime of nothing is not taken; it ran for less than the clock shows.
         ran.then_some(worked.max(1))
     }
@@ -282,26 +309,29 @@ fn submitted_ms(work: &Work) -> u64 {
     first.map_or(work.submitted_ms, |first| first.min(work.submitted_ms))
 }
 
-/// What its attempts were, as a scenario has it.
-fn ran(work: &Work) -> Vec<String> {
-    let mut ran = Vec::new();
-    // An engine that rounds its moments may have one attempt begin before the end of the last.
-    let mut earliest_ms = submitted_ms(work);
-    for attempt in &work.attempts {
-        let Some(start_ms) = attempt.started_ms.map(|start| start.max(earliest_ms)) else {
-            continue;
-        };
-        if attempt.ended_ms.is_some_and(|end_ms| end_ms <= start_ms) {
-            continue;
-        }
-        let end = attempt.ended_ms.map_or(String::new(), |ms| format!(", end: {}", seconds(ms)));
-        let on = |(host, gpus): &(String, Vec<u32>)| format!("{}: {}", quoted(host), gpus.len());
-        let on: Vec<String> = attempt.placement.iter().map(on).collect();
-        earliest_ms = attempt.ended_ms.unwrap_or(start_ms);
-        let start = seconds(start_ms);
-        ran.push(format!("{{start: {start}{end}, on: {{{}}}}}", on.join(", ")));
-    }
-    ran
+/// The trees from a moment on: the one in force then, and those that came later. Moments count from it.
+fn from_then_on<T>(mut trees: Vec<(u64, T)>, begin_ms: u64) -> Vec<(u64, T)> {
+    let in_force = trees.partition_point(|(at_ms, _)| *at_ms <= begin_ms).max(1) - 1;
+    let mut later = trees.split_off(in_force);
+    later.iter_mut().for_each(|(at_ms, _)| *at_ms = at_ms.saturating_sub(begin_ms));
+    later
+}
+
+/// What became of hosts from a moment on, counted from it: how each stood then comes first.
+fn host_events(site: &Site, begin_ms: u64) -> Vec<(u64, String, &'static str)> {
+    let name = |host: u32| site.created.hosts[host as usize].name.clone();
+    let word = |turn: HostTurn| match turn {
+        HostTurn::Drain => "drain",
+        HostTurn::Fail => "fail",
+        HostTurn::Repair => "repair",
+    };
+    let (before, later): (Vec<HostSaid>, Vec<HostSaid>) =
+        site.host_log().iter().partition(|said| said.at_ms < begin_ms);
+    let stood: BTreeMap<u32, HostTurn> = before.iter().map(|said| (said.host, said.what)).collect();
+    let stood = stood.into_iter().filter(|(_, turn)| *turn != HostTurn::Repair);
+    let first = stood.map(|(host, turn)| (0, name(host), word(turn)));
+    let later = later.iter().map(|said| (said.at_ms - begin_ms, name(said.host), word(said.what)));
+    first.chain(later).collect()
 }
 
 fn notes(idle: u64, live: u64, divided: u64, open: Open) -> Vec<String> {

@@ -488,12 +488,15 @@ fn first_records(
             .collect(),
         rates_milli: BTreeMap::new(),
     };
+    let laid = bursar_site::terms::lay_out(&created, &options.budgets, 0, &[]);
     let change = BudgetsChanged {
         version: 1,
         reason: "the site's first budgets".into(),
         budgets: options.budgets.clone(),
         owners: vec![options.owner.clone()],
         scheduled: None,
+        terms: laid.terms,
+        terms_until_ms: laid.until_ms,
     };
     vec![Body::Created(created), Body::BudgetsChanged(change)]
 }

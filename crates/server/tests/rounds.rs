@@ -170,8 +170,15 @@ fn first() -> Vec<Body> {
     };
     let budgets = serde_json::from_str(r#"{"b": {"share": 1}}"#).expect("a tree");
     let owners = vec!["boss".into()];
-    let change =
-        BudgetsChanged { version: 1, reason: "first".into(), budgets, owners, scheduled: None };
+    let change = BudgetsChanged {
+        version: 1,
+        reason: "first".into(),
+        budgets,
+        owners,
+        scheduled: None,
+        terms: Vec::new(),
+        terms_until_ms: None,
+    };
     vec![Body::Created(created), Body::BudgetsChanged(change)]
 }
 

@@ -37,7 +37,10 @@ impl<'a> Run<'a> {
             Notice::HostUp(host) => self.note_host(host, EventKind::HostUp),
             Notice::DrainStarted(host) => self.note_host(host, EventKind::DrainStarted),
             Notice::Drained(host) => self.note_host(host, EventKind::Drained),
-            Notice::Released(_) | Notice::Corrected(_) | Notice::SharesChanged => Ok(()),
+            Notice::Released(_)
+            | Notice::Corrected(_)
+            | Notice::SharesChanged
+            | Notice::TermsChanged => Ok(()),
         }
     }
 
@@ -154,7 +157,11 @@ impl<'a> Run<'a> {
         let grace_ms = self.scenario.settings.grace_ms;
         let now_ms = self.now_ms;
         let record = &mut self.records[workload as usize];
-        let Some(reserved_ms) = record.reserved_ms.take() else { return };
+        let reserved_ms = record.reserved_ms.take();
+        let Some(reserved_ms) = reserved_ms.filter(|&at_ms| self.measure.has_begun_by(at_ms))
+        else {
+            return;
+        };
         let waited = (now_ms - reserved_ms) as f64 / 1_000.0;
         let longest = &mut self.reservations.longest_wait_seconds;
         *longest = longest.max(waited);
@@ -176,11 +183,13 @@ impl<'a> Run<'a> {
         let reason = facts.evict_reason;
         let (allocated, until) = (facts.allocated, facts.protected_until);
         let rule = reason.as_ref().map_or(0, bursar_core::EvictReason::rule);
-        self.summary.preemptions.total += 1;
-        self.summary.preemptions.allocated += u64::from(allocated);
-        *self.summary.preemptions.by_rule.entry(rule).or_insert(0) += 1;
+        if self.measures() {
+            self.summary.preemptions.total += 1;
+            self.summary.preemptions.allocated += u64::from(allocated);
+            *self.summary.preemptions.by_rule.entry(rule).or_insert(0) += 1;
+        }
         if allocated && until > TimeMs(self.now_ms) {
-            *self.summary.breaches.entry("scheduler".to_owned()).or_insert(0) += 1;
+            self.breach("scheduler");
         }
         if !self.sink.wants() {
             return Ok(());
@@ -204,10 +213,12 @@ impl<'a> Run<'a> {
         let preempted = matches!(stop, Stop::Left);
         if preempted && self.recorded.is_some() {
             // Nobody of ours told it to leave, but it had to.
-            self.summary.preemptions.total += 1;
-            self.summary.preemptions.allocated += u64::from(allocated);
+            if self.measures() {
+                self.summary.preemptions.total += 1;
+                self.summary.preemptions.allocated += u64::from(allocated);
+            }
             if allocated && protected_until > now_ms {
-                *self.summary.breaches.entry("scheduler".to_owned()).or_insert(0) += 1;
+                self.breach("scheduler");
             }
         }
         let record = &mut self.records[workload as usize];
@@ -247,7 +258,7 @@ impl<'a> Run<'a> {
         });
         if stop == Stop::HostFailed {
             if allocated && protected_until > now_ms {
-                *self.summary.breaches.entry("host_failure".to_owned()).or_insert(0) += 1;
+                self.breach("host_failure");
             }
             let lost = self.records[workload as usize].lost_gpu_ms;
             let mut line = self.attempt_line(place, EventKind::HostFailed);
@@ -257,9 +268,21 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Whether the span of the metrics has begun.
+    const fn measures(&self) -> bool {
+        self.measure.has_begun_by(self.now_ms)
+    }
+
+    fn breach(&mut self, cause: &str) {
+        if self.measures() {
+            *self.summary.breaches.entry(cause.to_owned()).or_insert(0) += 1;
+        }
+    }
+
     /// Occupied GPU-time of an attempt, as far as it lies in the span of the metrics.
     pub(super) fn count_attempt(&mut self, gpus: u64, started_ms: u64, ended_ms: u64) {
         let until_ms = self.measure.until_ms();
+        let started_ms = started_ms.max(self.measure.from_ms());
         let span = ended_ms.min(until_ms).saturating_sub(started_ms);
         self.attempts_gpu_ms += u128::from(gpus) * u128::from(span);
     }
@@ -271,6 +294,9 @@ impl<'a> Run<'a> {
         self.measure.lose(self.now_ms, work + repeated);
         self.records[workload as usize].lost_gpu_ms =
             u64::try_from(work + repeated).unwrap_or(u64::MAX);
+        if !self.measures() {
+            return;
+        }
         let Lost { total, allocated: charged, unallocated, .. } = &mut self.lost;
         *total += work + repeated;
         if allocated {
@@ -312,6 +338,9 @@ impl<'a> Run<'a> {
     /// Adds the waits of a workload; one that still waits counts with the wait so far.
     fn add_waits(&mut self, workload: u32, now_ms: u64) {
         let spec = self.spec(workload);
+        if !self.measure.has_begun_by(spec.submit_ms) {
+            return;
+        }
         let classes = classes(self.scenario, spec);
         let record = &self.records[workload as usize];
         let waiting = if record.live && !record.running { now_ms - record.queued_ms } else { 0 };
@@ -333,7 +362,7 @@ impl<'a> Run<'a> {
         let record = &mut self.records[workload as usize];
         if record.reserved_ms.is_none() {
             record.reserved_ms = Some(now_ms);
-            self.reservations.made += 1;
+            self.reservations.made += u64::from(self.measure.has_begun_by(now_ms));
         }
         record.promised_ms = reservation.until.0;
         if !self.sink.wants() {
@@ -400,7 +429,7 @@ impl<'a> Run<'a> {
             }
             self.summary.unfinished += 1;
             let (running, place) = (record.running, record.place);
-            let late = record.reserved_ms.is_some()
+            let late = record.reserved_ms.is_some_and(|at_ms| self.measure.has_begun_by(at_ms))
                 && record.promised_ms.saturating_add(self.scenario.settings.grace_ms) < end_ms;
             self.reservations.missed += u64::from(late);
             self.add_waits(workload, end_ms);
@@ -448,7 +477,8 @@ impl<'a> Run<'a> {
         let unallocated = state.ledger.account(BudgetIx(0)).unallocated.total(at);
         summary.unallocated_gpu_seconds = unallocated as f64 * to_seconds;
         summary.lost_gpu_seconds = self.lost.total as f64 / 1_000.0;
-        summary.measured_seconds = self.measure.until_ms() as f64 / 1_000.0;
+        let measured_ms = self.measure.until_ms() - self.measure.from_ms();
+        summary.measured_seconds = measured_ms as f64 / 1_000.0;
         summary.ended_seconds = self.now_ms as f64 / 1_000.0;
         let total_gpus = self.scenario.gpus_total();
         summary.conservation_exact = self.measure.is_conserved(total_gpus)

@@ -3,7 +3,8 @@
 use bursar_core::compare;
 use bursar_core::tree::BudgetNode;
 use bursar_core::{
-    BudgetIx, BudgetPolicy, HostSpec, ModelIx, Policy, Settings, SpanMs, State, Tree, WorkloadSpec,
+    BudgetIx, BudgetPolicy, HostSpec, ModelIx, Policy, Settings, SpanMs, State, Term, TimeMs, Tree,
+    WorkloadSpec,
 };
 use bursar_scenario::Scenario;
 
@@ -50,6 +51,18 @@ pub fn build_state(scenario: &Scenario) -> State {
             limit_units: budget
                 .limit_gpu_ms
                 .map(|limit| u128::from(limit) * 1_000 / u128::from(step)),
+            terms: budget
+                .terms
+                .iter()
+                .map(|term| Term {
+                    series: term.series,
+                    from: TimeMs(term.from_ms),
+                    until: TimeMs(term.until_ms),
+                    units: u128::from(term.limit_gpu_ms) * 1_000 / u128::from(step),
+                    carries: term.carry_over,
+                    before: 0,
+                })
+                .collect(),
         })
         .collect();
     let rates = scenario.models.iter().map(|model| model.rate_milli / step).collect();

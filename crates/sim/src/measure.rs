@@ -19,6 +19,8 @@ struct Live {
 
 /// Integrals over time, and what was owed and delivered per leaf.
 pub(crate) struct Measure {
+    /// The span begins here: nothing before is integrated.
+    from_ms: u64,
     /// Nothing is integrated past this moment.
     until_ms: u64,
     at_ms: u64,
@@ -32,17 +34,21 @@ pub(crate) struct Measure {
     demand: Vec<u128>,
     owed: Vec<u128>,
     allocation_at_hour: Vec<u128>,
+    /// Per leaf place what was charged, occupied unallocated and allocated before the span.
+    before: Vec<[u128; 3]>,
     lost_in_span: u128,
     closed: bool,
 }
 
 impl Measure {
-    pub(crate) fn new(scenario: &Scenario, state: &State, until_ms: u64) -> Self {
+    pub(crate) fn new(scenario: &Scenario, state: &State, (from_ms, until_ms): (u64, u64)) -> Self {
         let leaves = state.tree.leaves().len();
         Self {
+            from_ms,
             until_ms,
             at_ms: 0,
-            hour_start_ms: 0,
+            hour_start_ms: from_ms,
+            before: vec![[0; 3]; leaves],
             gpus: state.occupancy(),
             integrals: [0; 4],
             live: Vec::new(),
@@ -57,6 +63,16 @@ impl Measure {
 
     pub(crate) const fn until_ms(&self) -> u64 {
         self.until_ms
+    }
+
+    /// Whether a moment lies behind the begin of the span, or at it.
+    pub(crate) const fn has_begun_by(&self, at_ms: u64) -> bool {
+        at_ms >= self.from_ms
+    }
+
+    /// Where the span begins.
+    pub(crate) const fn from_ms(&self) -> u64 {
+        self.from_ms
     }
 
     /// The run ends here, and the span with it.
@@ -78,7 +94,7 @@ impl Measure {
     }
 
     pub(crate) fn lose(&mut self, at_ms: u64, gpu_ms: u128) {
-        if at_ms <= self.until_ms {
+        if self.has_begun_by(at_ms) && at_ms <= self.until_ms {
             self.lost_in_span += gpu_ms;
         }
     }
@@ -94,6 +110,13 @@ impl Measure {
         sample: &mut impl FnMut(u64),
     ) {
         let to_ms = to_ms.min(self.until_ms);
+        if self.at_ms < self.from_ms {
+            if to_ms < self.from_ms {
+                self.at_ms = to_ms;
+                return;
+            }
+            self.begin(state, remaining);
+        }
         while self.hour_start_ms + HOUR_MS <= to_ms {
             let boundary = self.hour_start_ms + HOUR_MS;
             self.integrate(boundary);
@@ -105,6 +128,23 @@ impl Measure {
             }
         }
         self.integrate(to_ms);
+    }
+
+    /// The span begins: what came before only counts as having been.
+    fn begin(&mut self, state: &State, remaining: &mut impl FnMut(u32, u64) -> u64) {
+        let from = TimeMs(self.from_ms);
+        self.at_ms = self.from_ms;
+        for (place, &leaf) in state.tree.leaves().iter().enumerate() {
+            let account = state.ledger.account(leaf);
+            let allocated = account.allocation.total(from);
+            self.allocation_at_hour[place] = allocated;
+            self.before[place] =
+                [account.charged.total(from), account.unallocated.total(from), allocated];
+        }
+        for live in &mut self.live {
+            live.from_ms = self.from_ms;
+            live.remaining_ms = remaining(live.workload, self.from_ms);
+        }
     }
 
     fn integrate(&mut self, to_ms: u64) {
@@ -161,7 +201,7 @@ impl Measure {
         if let Some(moved) = self.live.get(place as usize) {
             self.places[moved.workload as usize] = place + 1;
         }
-        if at_ms <= self.until_ms {
+        if self.has_begun_by(at_ms) && at_ms <= self.until_ms {
             let leaf = Self::leaf_place(scenario, state, workload);
             self.demand[leaf] += Self::demand_of(scenario, live, at_ms);
         }
@@ -178,7 +218,8 @@ impl Measure {
 
     /// Whether the four integrals add up to GPUs x time, exactly.
     pub(crate) fn is_conserved(&self, total_gpus: u64) -> bool {
-        self.integrals.iter().sum::<u128>() == u128::from(total_gpus) * u128::from(self.until_ms)
+        self.integrals.iter().sum::<u128>()
+            == u128::from(total_gpus) * u128::from(self.until_ms - self.from_ms)
     }
 
     pub(crate) const fn occupied_gpu_ms(&self) -> u128 {
@@ -210,15 +251,18 @@ impl Measure {
         leaves
             .map(|(place, &leaf)| {
                 let account = state.ledger.account(leaf);
+                let [charged, unallocated, allocation] = self.before[place];
                 let owed = self.owed[place] as f64 / ONE * to_hours;
-                let delivered = account.charged.total(at) as f64 * to_hours;
+                let delivered = (account.charged.total(at) - charged) as f64 * to_hours;
+                let unallocated = account.unallocated.total(at) - unallocated;
+                let allocation = account.allocation.total(at) - allocation;
                 BudgetSummary {
                     budget: state.tree.node(leaf).path.clone(),
                     fraction: state.tree.fraction(leaf) as f64 / ONE,
                     owed_gpu_hours: owed,
                     delivered_gpu_hours: delivered,
-                    allocation_gpu_hours: account.allocation.total(at) as f64 / ONE * to_hours,
-                    unallocated_gpu_hours: account.unallocated.total(at) as f64 * to_hours,
+                    allocation_gpu_hours: allocation as f64 / ONE * to_hours,
+                    unallocated_gpu_hours: unallocated as f64 * to_hours,
                     delivered_ratio: if owed > 0.0 { (delivered / owed).min(1.0) } else { 1.0 },
                 }
             })

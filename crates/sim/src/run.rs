@@ -59,6 +59,9 @@ pub struct RunOptions<'a> {
     /// Ends the run (and the span of the metrics) at this moment. By default a scenario that generates
     /// work ends where its generators do, and any other when all of its work has ended.
     pub until_ms: Option<u64>,
+    /// The span of the metrics begins at this moment; what happens before it only makes the state that it begins with.
+    /// Waits are those of work that is submitted from then on. Not after the end.
+    pub from_ms: u64,
     /// Settings of the policies that Bursar is compared with.
     pub compare: bursar_core::compare::Options,
     /// Whether to keep samples and attempts for pictures.
@@ -212,7 +215,7 @@ impl<'a> Run<'a> {
         } else {
             u64::MAX
         };
-        let measure = Measure::new(scenario, &state, until_ms);
+        let measure = Measure::new(scenario, &state, (options.from_ms, until_ms));
         let record = Record {
             job: Job::default(),
             place: WorkloadIx(u32::MAX),

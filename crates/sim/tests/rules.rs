@@ -116,6 +116,52 @@ workloads:
 }
 
 #[test]
+fn a_term_limits_what_is_charged_in_it() {
+    // A day turns after two hours. Its limit is 6 GPU-hours. a1 charges 2 x 1 h = 2 and a2 may have its 4: nothing is
+    // left, so a3 is unallocated. At 2:00 the next day begins, in which a2 has charged nothing and its contract protects
+    // no more: a4, whose 4 do not fit before, is allocated then, and a5 (4) does not fit beside it.
+    let lines = play(
+        "
+cluster: {hosts: [{count: 2, gpus: 4, model: x, name: h}]}
+budgets: {a: {share: 1, terms: [{each: day, limit: 6}]}, b: {share: 1}}
+settings: {startup: 0s, grace: 0s, begins: '2026-10-24T20:00:00Z', time_zone: Europe/Zurich}
+workloads:
+  - {id: a1, submit: 0s, budget: a, gpus: 2, runtime: 1h, min_runtime: 1h}
+  - {id: a2, submit: 10s, budget: a, gpus: 4, runtime: 1h, min_runtime: 1h}
+  - {id: a3, submit: 20s, budget: a, gpus: 1, runtime: 50m, min_runtime: 30m}
+  - {id: a4, submit: 5400s, budget: a, gpus: 4, runtime: 1h, min_runtime: 1h}
+  - {id: b1, submit: 5400s, budget: b, gpus: 8, runtime: 30m, min_runtime: 30m}
+  - {id: a5, submit: 7200s, budget: a, gpus: 4, runtime: 3h, min_runtime: 1h}
+",
+    );
+    assert_has(&lines, &["0 started a1 h-0:2 allocated", "10 started a2 h-1:4 allocated"]);
+    assert_has(
+        &lines,
+        &["20 started a3 h-0:1 unallocated", "5400 started b1 h-0:4 h-1:4 allocated"],
+    );
+    assert_has(&lines, &["7200 started a4 h-0:4 allocated", "7200 started a5 h-1:4 unallocated"]);
+}
+
+#[test]
+fn what_a_term_leaves_is_carried_over_if_it_says_so() {
+    // Two hours of the first day, limit 4: a1 charges 2, so 2 are carried. On the next day a2 (6) fits where it is
+    // carried over; b2 of the same kind does not.
+    let lines = play(
+        "
+cluster: {hosts: [{count: 2, gpus: 4, model: x, name: h}]}
+budgets: {a: {share: 1, terms: [{each: day, limit: 4, carry_over: true}]}, b: {share: 1, terms: [{each: day, limit: 4}]}}
+settings: {startup: 0s, grace: 0s, begins: '2026-10-24T22:00:00Z'}
+workloads:
+  - {id: a1, submit: 0s, budget: a, gpus: 2, runtime: 1h, min_runtime: 1h}
+  - {id: b1, submit: 0s, budget: b, gpus: 2, runtime: 1h, min_runtime: 1h}
+  - {id: a2, submit: 2h, budget: a, gpus: 3, runtime: 2h, min_runtime: 2h}
+  - {id: b2, submit: 2h, budget: b, gpus: 3, runtime: 2h, min_runtime: 2h}
+",
+    );
+    assert_has(&lines, &["7200 started a2 h-0:3 allocated", "7200 started b2 h-1:3 unallocated"]);
+}
+
+#[test]
 fn a_promise_is_made_anew_where_a_limit_has_room_still() {
     // y costs twice what x does. p is promised y at 1:30, when b1's contract ends. s1 goes on to charge 4
     // GPU-hours an hour: from 1:15 on the limit has no room for p's 8 on y, but for its 4 on x.

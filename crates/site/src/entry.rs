@@ -2,7 +2,7 @@
 
 use crate::declare::{Element, When};
 use crate::site::Site;
-use crate::work::{Ending, Stage, Work};
+use crate::work::{Ending, Spell, Stage, Work};
 use bursar_core::{Event, TimeMs};
 use std::collections::VecDeque;
 
@@ -58,7 +58,9 @@ impl Site {
         let spec = self.spec(number, &self.works[&number].declared)?;
         let result = self.scheduler.apply(at, Event::Submitted(Box::new(spec)));
         let place = result.map_err(|refusal| refusal.to_string())?.expect("a place");
-        self.works.get_mut(&number).expect("it was just there").stage = Stage::Live(place);
+        let work = self.works.get_mut(&number).expect("it was just there");
+        work.stage = Stage::Live(place);
+        work.spells.push(Spell { from_ms: at.0, until_ms: None });
         self.places.insert(place, number);
         self.take_notices(at);
         Ok(())

@@ -52,7 +52,9 @@ impl Refused {
         Self { kind: RefusedKind::Forbidden, message: message.to_string() }
     }
 
-    pub(crate) fn not_found(message: impl fmt::Display) -> Self {
+    /// What is not there, as far as whoever asks may know.
+    #[must_use]
+    pub fn not_found(message: impl fmt::Display) -> Self {
         Self { kind: RefusedKind::NotFound, message: message.to_string() }
     }
 

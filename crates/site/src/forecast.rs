@@ -73,8 +73,8 @@ impl Site {
         let state = self.scheduler.state();
         let units_per_hour = 3_600_000.0 * 1_000.0 / self.rate_step as f64;
         let left = state.tree.path(self.budgets.index(budget)?).filter_map(|node| {
-            let limit = state.tree.node(node).limit_units?;
-            Some(limit.saturating_sub(state.ledger.taken_units(node, state.now())))
+            let room = state.ledger.room(&state.tree, node, state.now());
+            room.unwrap_or(Some(0))
         });
         left.min().map(|units| units as f64 / units_per_hour)
     }

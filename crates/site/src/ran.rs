@@ -1,5 +1,5 @@
 //! Runs of work of the engine's own queue that were over before anybody saw them
-//! ([ADR 13](../../../docs/adr/0013-runs-that-nobody-saw.md)).
+//! ([ADR 15](../../../docs/adr/0015-runs-that-nobody-saw.md)).
 
 use crate::error::{Refused, RefusedKind};
 use crate::record::{Body, Outcome};

@@ -4,14 +4,17 @@ use crate::budgets::Budgets;
 use crate::changes::{self, Change, Scheduled};
 use crate::declare::Declared;
 use crate::error::ReplayError;
+use crate::funding::{Funding, FundingDecision};
 use crate::outcome::{ending_of, stop_of};
-use crate::record::{Body, BudgetsChanged, Created, Outcome, Record, Submitted, TokenIssued};
-use crate::work::{Attempt, Ending, Eviction, Stage, Work};
-use bursar_core::tree::BudgetNode;
+use crate::record::{
+    Body, BudgetsChanged, Created, Outcome, Record, Submitted, TermSpan, TokenIssued,
+};
+use crate::work::{Attempt, Ending, Eviction, Spell, Stage, Work};
 use bursar_core::{
     Event, EvictReason, HostIx, HostSpec, ModelIx, Notice, Scheduler, Settings, SpanMs,
     StartReason, State, Status, Stop, TimeMs, Tree, WorkloadIx, WorkloadSpec,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A live site. Everything in it follows from its records.
@@ -49,6 +52,49 @@ pub struct Site {
     pub(crate) scheduled: BTreeMap<u64, Scheduled>,
     /// Workloads that came through the engine's own queue, by their names there.
     pub(crate) arrivals: BTreeMap<String, u64>,
+    /// Hard limits that hold for a time, as they were laid out.
+    pub(crate) terms: Vec<TermSpan>,
+    /// Until when, if there are any.
+    pub(crate) terms_until_ms: Option<u64>,
+    /// Funding requests, by number.
+    pub(crate) funding: BTreeMap<u64, Funding>,
+    /// When hosts left service and came back, oldest first. All are in service at the beginning.
+    pub(crate) service: Vec<Service>,
+    /// What was said of hosts, oldest first.
+    pub(crate) host_log: Vec<HostSaid>,
+}
+
+/// Something was said of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostSaid {
+    /// When, in milliseconds since the site was created.
+    pub at_ms: u64,
+    /// Its place among the site's hosts.
+    pub host: u32,
+    /// What.
+    pub what: HostTurn,
+}
+
+/// What becomes of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostTurn {
+    /// It is to be emptied.
+    Drain,
+    /// It failed.
+    Fail,
+    /// It is back, or its drain is called off.
+    Repair,
+}
+
+/// A host left service or came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Service {
+    /// When, in milliseconds since the site was created.
+    pub(crate) at_ms: u64,
+    /// Its place among the site's hosts.
+    pub(crate) host: u32,
+    /// Whether it is in service from then on. A draining host is until it is drained.
+    pub(crate) is_in: bool,
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
@@ -64,7 +110,7 @@ fn place<'a>(names: &mut Vec<&'a str>, name: &'a str) -> u32 {
     at as u32
 }
 
-fn rate_of(created: &Created, model: &str) -> u64 {
+pub(crate) fn rate_of(created: &Created, model: &str) -> u64 {
     created.rates_milli.get(model).copied().unwrap_or(1000)
 }
 
@@ -117,7 +163,8 @@ impl Site {
             reservation_age: SpanMs(given.reservation_age_ms),
             debug_hosts: given.debug_hosts,
         };
-        let tree = Tree::new(nodes(&budgets, rate_step));
+        let per_hour = 3_600_000 * 1_000 / u128::from(rate_step);
+        let tree = Tree::new(budgets.nodes(per_hour, &change.terms, |_| 0));
         let state = State::new(settings, &hosts, rates, tree);
         let policy = bursar_core::BudgetPolicy::new(&state);
         let first_change = Change {
@@ -134,6 +181,11 @@ impl Site {
             run_again: Vec::new(),
             scheduled: BTreeMap::new(),
             arrivals: BTreeMap::new(),
+            terms: change.terms.clone(),
+            terms_until_ms: change.terms_until_ms,
+            funding: BTreeMap::new(),
+            service: Vec::new(),
+            host_log: Vec::new(),
             scheduler: Scheduler::new(state, Box::new(policy)),
             gpu_owners: hosts.iter().map(|host| vec![None; host.gpus as usize]).collect(),
             models,
@@ -273,6 +325,43 @@ impl Site {
                 let dropped = self.scheduled.remove(change);
                 dropped.map(|_| ()).ok_or_else(|| format!("no change set {change} is scheduled"))
             }
+            Body::TermsLaidOut { terms, until_ms } => self.fold_terms(at, terms, *until_ms),
+            Body::Transferred {
+                from,
+                from_series,
+                to,
+                to_series,
+                term_from_ms,
+                milli_gpu_hours,
+                reason: _,
+            } => self.fold_transfer(
+                at,
+                (from, *from_series),
+                (to, *to_series),
+                *term_from_ms,
+                *milli_gpu_hours,
+            ),
+            Body::FundingAsked { budget, share, gpus, from_ms, reason } => {
+                let by = record.actor.clone().ok_or("a funding request is somebody's")?;
+                self.fold_asked(Funding {
+                    id: record.seq,
+                    by,
+                    asked_ms: at.0,
+                    budget: budget.clone(),
+                    share: *share,
+                    share_before: self.budgets.get(budget).map(|doc| doc.share),
+                    gpus: *gpus,
+                    from_ms: *from_ms,
+                    reason: reason.clone(),
+                    decision: None,
+                });
+                Ok(())
+            }
+            Body::FundingDecided { request, ruling, reason } => {
+                let by = record.actor.clone().ok_or("a decision is somebody's")?;
+                let (ruling, reason) = (*ruling, reason.clone());
+                self.fold_decided(*request, FundingDecision { by, at_ms: at.0, ruling, reason })
+            }
             Body::Submitted(submitted) => {
                 self.fold_submission(at, submitted, record.actor.as_deref())
             }
@@ -298,7 +387,9 @@ impl Site {
             }
             Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail, run } => {
                 let place = self.place_of(*workload, *attempt)?;
+                let asked = self.works.get(workload).is_some_and(|w| w.requeue_by_ms.is_some());
                 let latest = self.latest_mut(*workload)?;
+                latest.asked_to_requeue = asked && *outcome == Outcome::Left;
                 latest.outcome = Some(*outcome);
                 latest.exit_code = *exit_code;
                 latest.detail.clone_from(detail);
@@ -318,17 +409,17 @@ impl Site {
             Body::DrainStarted { host, reason, by_engine } => {
                 self.host_reasons.insert(host.clone(), (reason.clone(), *by_engine));
                 let host = self.known_host(host)?;
-                self.event(at, Event::DrainRequested(host))
+                self.host_turns(at, host, HostTurn::Drain, Event::DrainRequested(host))
             }
             Body::HostDown { host, reason, by_engine } => {
                 self.host_reasons.insert(host.clone(), (reason.clone(), *by_engine));
                 let host = self.known_host(host)?;
-                self.event(at, Event::HostFailed(host))
+                self.host_turns(at, host, HostTurn::Fail, Event::HostFailed(host))
             }
             Body::HostUp { host } => {
                 self.host_reasons.remove(host);
                 let host = self.known_host(host)?;
-                self.event(at, Event::HostRepaired(host))
+                self.host_turns(at, host, HostTurn::Repair, Event::HostRepaired(host))
             }
             Body::Planned { decisions, hash } => {
                 let planned = self.plan(at.0);
@@ -364,6 +455,29 @@ impl Site {
         self.host_index(name).ok_or_else(|| format!("there is no host '{name}'"))
     }
 
+    fn host_turns(
+        &mut self,
+        at: TimeMs,
+        host: HostIx,
+        what: HostTurn,
+        event: Event,
+    ) -> Result<(), String> {
+        self.host_log.push(HostSaid { at_ms: at.0, host: host.0, what });
+        self.event(at, event)
+    }
+
+    /// What was said of hosts, oldest first.
+    #[must_use]
+    pub fn host_log(&self) -> &[HostSaid] {
+        &self.host_log
+    }
+
+    /// Every tree that was in force, and from when on, oldest first.
+    #[must_use]
+    pub fn trees(&self) -> Vec<(u64, Budgets)> {
+        trees_of(&self.changes)
+    }
+
     pub(crate) fn event(&mut self, at: TimeMs, event: Event) -> Result<(), String> {
         let result = self.scheduler.apply(at, event).map_err(|refusal| refusal.to_string());
         self.take_notices(at);
@@ -377,7 +491,9 @@ impl Site {
         author: Option<String>,
     ) -> Result<(), String> {
         let budgets = budgets_of(change).map_err(|refused| refused.message)?;
-        self.event(at, Event::TreeChanged(nodes(&budgets, self.rate_step)))?;
+        self.take_terms(&change.terms, change.terms_until_ms);
+        let nodes = self.nodes_with(&budgets, at);
+        self.event(at, Event::TreeChanged(nodes))?;
         self.changes.push(Change {
             version: change.version,
             at_ms: at.0,
@@ -424,6 +540,7 @@ impl Site {
                 sent: submitted.sent_sha256.clone(),
                 requeue_by_ms: None,
                 attempts_before: 0,
+                spells: Vec::new(),
                 arrived: submitted.arrived.clone(),
             },
         );
@@ -488,6 +605,7 @@ impl Site {
     pub(crate) fn take_notices(&mut self, at: TimeMs) {
         let notices = self.scheduler.state().notices().to_vec();
         let mut ended = Vec::new();
+        let mut stopped = None;
         for notice in notices {
             match notice {
                 Notice::Started(place) => {
@@ -501,11 +619,24 @@ impl Site {
                         attempt.started_ms = Some(since.0);
                         attempt.protected_until_ms = Some(until.0);
                     }
+                    if let Some(spell) = self.spell_at(place) {
+                        spell.from_ms = spell.from_ms.min(since.0);
+                    }
                 }
                 Notice::Preempted(place) => self.note_eviction(at, place),
-                Notice::Stopped(place, stop) => self.note_stopped(at, place, stop),
+                Notice::Stopped(place, stop) => {
+                    self.note_stopped(at, place, stop);
+                    stopped = Some(place);
+                }
                 Notice::Released(place) => self.note_released(at, place),
                 Notice::Ended(place, end) => {
+                    // Its last attempt may have ended before that was heard of.
+                    let with_attempt = stopped.take() == Some(place);
+                    let last = self.attempt_at(place).and_then(|attempt| attempt.ended_ms);
+                    let until_ms = last.filter(|_| with_attempt).unwrap_or(at.0);
+                    if let Some(spell) = self.spell_at(place) {
+                        spell.until_ms = Some(until_ms);
+                    }
                     if let Some(number) = self.places.remove(&place) {
                         ended.push((number, ending_of(end)));
                     }
@@ -517,11 +648,12 @@ impl Site {
                 | Notice::ProtectionEnded(_)
                 | Notice::Reserved(_)
                 | Notice::Unreserved(_)
-                | Notice::HostDown(_)
-                | Notice::HostUp(_)
                 | Notice::DrainStarted(_)
-                | Notice::Drained(_)
-                | Notice::SharesChanged => {}
+                | Notice::SharesChanged
+                | Notice::TermsChanged => {}
+                Notice::HostDown(host) | Notice::HostUp(host) | Notice::Drained(host) => {
+                    self.note_service(at, host);
+                }
             }
         }
         self.scheduler.clear_notices();
@@ -530,6 +662,20 @@ impl Site {
             let released = self.end(at, number, ending);
             debug_assert!(released.is_ok(), "{released:?}");
         }
+    }
+
+    fn note_service(&mut self, at: TimeMs, host: HostIx) {
+        let is_in = self.scheduler.state().cluster.host(host).in_service();
+        let last = self.service.iter().rev().find(|change| change.host == host.0);
+        if last.is_none_or(|change| change.is_in) != is_in {
+            self.service.push(Service { at_ms: at.0, host: host.0, is_in });
+        }
+    }
+
+    /// The span that a workload in the core's hands is in.
+    fn spell_at(&mut self, place: WorkloadIx) -> Option<&mut Spell> {
+        let number = self.places.get(&place)?;
+        self.works.get_mut(number)?.spells.last_mut()
     }
 
     fn attempt_at(&mut self, place: WorkloadIx) -> Option<&mut Attempt> {
@@ -641,6 +787,7 @@ impl Site {
             eviction: None,
             checkpoint_ms: None,
             outcome: None,
+            asked_to_requeue: false,
             exit_code: None,
             detail: None,
             charged_gpu_ms: 0,
@@ -656,10 +803,18 @@ impl Site {
     }
 }
 
-fn budgets_of(change: &BudgetsChanged) -> Result<Budgets, crate::error::Refused> {
-    Budgets::new(change.version, change.budgets.clone(), change.owners.clone())
+/// The trees that changes made, one of the other. The edits fit, as they were made from one to the next.
+pub(crate) fn trees_of(made: &[Change]) -> Vec<(u64, Budgets)> {
+    let mut trees: Vec<(u64, Budgets)> = Vec::with_capacity(made.len());
+    let mut last = Budgets::default();
+    for change in made {
+        let Ok(next) = changes::apply(&change.edits, &last) else { continue };
+        trees.push((change.at_ms, next.clone()));
+        last = next;
+    }
+    trees
 }
 
-fn nodes(budgets: &Budgets, rate_step: u64) -> Vec<BudgetNode> {
-    budgets.nodes(3_600_000 * 1_000 / u128::from(rate_step))
+fn budgets_of(change: &BudgetsChanged) -> Result<Budgets, crate::error::Refused> {
+    Budgets::new(change.version, change.budgets.clone(), change.owners.clone())
 }

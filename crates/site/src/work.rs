@@ -35,6 +35,17 @@ pub struct Work {
     pub attempts_before: u32,
     /// What it is in the engine's own queue, if it came through that.
     pub arrived: Option<Arrived>,
+    /// When it waited or ran: from when it entered the queue until it ended, oldest first.
+    pub spells: Vec<Spell>,
+}
+
+/// A span in which a workload waited in the queue or ran. Moments in milliseconds since the site was created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spell {
+    /// When it entered the queue; if it was found running, when that began.
+    pub from_ms: u64,
+    /// When it ended; none while it has not.
+    pub until_ms: Option<u64>,
 }
 
 /// Where a workload stands.
@@ -93,6 +104,9 @@ pub struct Attempt {
     pub checkpoint_ms: Option<u64>,
     /// How it ended.
     pub outcome: Option<Outcome>,
+    /// Whether it left because somebody asked that it wait again.
+    #[serde(default)]
+    pub asked_to_requeue: bool,
     /// The exit code, where there is one.
     pub exit_code: Option<i32>,
     /// What more the engine said.

@@ -11,6 +11,7 @@
 //!
 //! Absent on purpose: anything about hosts and budgets' shares (the scenario's), and any network access.
 
+mod calendar;
 mod collect;
 mod describe;
 mod detect;
@@ -32,6 +33,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+pub use calendar::{Each, Recurrence, parse_moment, time_zone};
 pub use describe::{Description, LoadBucket, NamedUse, Quantiles, SizeClass, describe};
 pub use error::{Place, TraceError, TraceErrorKind};
 pub use input::LINE_BYTES_MAX;

@@ -7,7 +7,7 @@
 
 use crate::exact::{Earlier, Ratio, Steps};
 use crate::shares::{WHOLE, fractions};
-use bursar_scenario::Scenario;
+use bursar_scenario::{Scenario, TermSpec};
 use std::collections::BTreeMap;
 
 /// Which of two bounds of a ratio.
@@ -48,6 +48,7 @@ pub(crate) struct Books {
     /// From the root down, for every budget.
     paths: Vec<Vec<usize>>,
     limits: Vec<Option<u128>>,
+    terms: Vec<Vec<TermSpec>>,
     share_micro: Vec<u64>,
     capacity: u128,
     now: u64,
@@ -88,6 +89,7 @@ impl Books {
             accounts: first.iter().map(account).collect(),
             paths: (0..scenario.budgets.len()).map(path).collect(),
             limits: scenario.budgets.iter().map(|b| limit(b.limit_gpu_ms)).collect(),
+            terms: scenario.budgets.iter().map(|b| b.terms.clone()).collect(),
             share_micro,
             capacity,
             now: 0,
@@ -222,19 +224,40 @@ impl Books {
     pub(crate) fn has_room(&self, leaf: usize, contract: u128) -> (bool, Sure) {
         let under = |bound: Bound| {
             self.paths[leaf].iter().all(|&node| {
-                let Some(limit) = self.limits[node] else { return true };
                 let account = &self.accounts[node];
                 let spent = account.charged.up_to(self.now);
-                spent + self.open_contracts(account, bound) + contract <= limit
+                let wanted = self.open_contracts(account, bound) + contract;
+                let ever = self.limits[node].is_none_or(|limit| spent + wanted <= limit);
+                let is_now = |term: &&TermSpec| (term.from_ms..term.until_ms).contains(&self.now);
+                let mut terms = self.terms[node].iter().filter(is_now);
+                ever && terms.all(|term| {
+                    spent - account.charged.up_to(term.from_ms) + wanted
+                        <= self.term_limit(node, term)
+                })
             })
         };
         let (least, most) = (under(Bound::Least), under(Bound::Most));
         (least, if least == most { Sure::Yes } else { Sure::Maybe })
     }
 
+    /// The limit of a term: with what the one before left, if that is carried over.
+    fn term_limit(&self, node: usize, term: &TermSpec) -> u128 {
+        let own = u128::from(term.limit_gpu_ms) * 1000;
+        let is_before =
+            |other: &&TermSpec| other.series == term.series && other.until_ms == term.from_ms;
+        let before = self.terms[node].iter().find(is_before).filter(|_| term.carry_over);
+        let charged = &self.accounts[node].charged;
+        own + before.map_or(0, |before| {
+            let spent = charged.up_to(before.until_ms) - charged.up_to(before.from_ms);
+            self.term_limit(node, before).saturating_sub(spent)
+        })
+    }
+
     /// Whether a leaf or something above it has a hard limit.
     pub(crate) fn is_limited(&self, leaf: usize) -> bool {
-        self.paths[leaf].iter().any(|&node| self.limits[node].is_some())
+        self.paths[leaf]
+            .iter()
+            .any(|&node| self.limits[node].is_some() || !self.terms[node].is_empty())
     }
 
     /// All that was ever charged.

@@ -5,6 +5,7 @@
 
 mod compare;
 mod live;
+mod report;
 mod site;
 mod slurm;
 mod trace;
@@ -15,15 +16,16 @@ use std::path::PathBuf;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use live::{
-    AuditArgs, BudgetFile, BudgetVerb, CancelArgs, HostVerb, LogsArgs, QueueArgs, ReportArgs,
+    AuditArgs, BudgetFile, BudgetVerb, CancelArgs, FundingVerb, HostVerb, LogsArgs, QueueArgs,
     RunArgs, Server, SubmitArgs, WaitArgs, WorkloadArgs,
 };
+pub(crate) use report::{ReportArgs, Rows};
 pub(crate) use site::{
     BackupArgs, CheckArgs, ConfigVerb, DemoTrainArgs, ExportVerb, RestoreArgs, TokenVerb, UpArgs,
 };
 pub(crate) use slurm::{SlurmClients, SlurmImportArgs, SlurmInitArgs, SlurmVerb, WatchdogArgs};
 pub(crate) use trace::{ConvertArgs, DescribeArgs, ReadArgs, TraceVerb};
-pub(crate) use whatif::WhatIfArgs;
+pub(crate) use whatif::{Hosts, WhatIfArgs};
 
 /// The treasurer of a GPU cluster: decides by budgets, simulates it, explains it.
 #[derive(Debug, Parser)]
@@ -70,11 +72,14 @@ pub(crate) enum Verb {
     Release(WorkloadArgs),
     /// Wait until a workload has ended; its exit code becomes this one's.
     Wait(WaitArgs),
-    /// Tell the site something about a workload, from inside it.
-    Report(ReportArgs),
+    /// Tell what a period cost and gave; inside a workload, tell the site what it saved and how far it is.
+    Report(Box<ReportArgs>),
     /// Show budgets, and change them.
     #[command(subcommand, after_help = BUDGET_HELP)]
     Budget(BudgetVerb),
+    /// Ask for funding, and decide on what is asked for.
+    #[command(subcommand, after_help = FUNDING_HELP)]
+    Funding(FundingVerb),
     /// Show hosts, drain them and put them back.
     #[command(subcommand, after_help = HOST_HELP)]
     Host(HostVerb),
@@ -127,13 +132,15 @@ impl Verb {
             | Self::Requeue(_)
             | Self::Release(_)
             | Self::Wait(_)
-            | Self::Report(_)
             | Self::Budget(_)
+            | Self::Funding(_)
             | Self::Host(_)
             | Self::Audit(_)
             | Self::Token(_)
             | Self::WhatIf(_)
             | Self::DemoTrain(_) => true,
+            // Of a period it writes files.
+            Self::Report(args) => !args.is_of_period(),
             Self::Simulate(_)
             | Self::Explain(_)
             | Self::Verify(_)
@@ -178,6 +185,9 @@ const REQUEUE_HELP: &str = help!("  bursar requeue 17");
 const RELEASE_HELP: &str = help!("  bursar release 17");
 const TRACE_HELP: &str = help!("  bursar trace describe jobs.swf.gz");
 const BUDGET_HELP: &str = help!("  bursar budget show\n  bursar budget export > budgets.yaml");
+const FUNDING_HELP: &str = help!(
+    "  bursar funding ask program-a/a1 --gpus 32 --reason \"the sweep for the paper\"\n  bursar funding list"
+);
 const HOST_HELP: &str = help!("  bursar host list\n  bursar host drain node-3");
 const TOKEN_HELP: &str = help!("  bursar token issue laptop --expires 30d");
 const EXPORT_HELP: &str = help!("  bursar export trace > history.csv");

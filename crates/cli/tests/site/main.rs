@@ -8,6 +8,9 @@ mod exported;
 mod folders;
 mod kept;
 mod killed;
+mod period;
+#[path = "../support/played.rs"]
+mod played;
 mod reports;
 #[path = "../support/mod.rs"]
 mod support;

@@ -161,7 +161,7 @@ impl BudgetPolicy {
             queue_changes: 1,
             wakes: RefCell::default(),
             has_limits: (0..state.tree.len())
-                .any(|at| state.tree.node(BudgetIx(at as u32)).limit_units.is_some()),
+                .any(|at| state.tree.node(BudgetIx(at as u32)).is_limited()),
             soft: soft::SoftHosts::default(),
             movable: RefCell::default(),
             dues: RefCell::default(),
@@ -492,7 +492,8 @@ impl Policy for BudgetPolicy {
             | Notice::HostUp(_)
             | Notice::DrainStarted(_)
             | Notice::Drained(_)
-            | Notice::SharesChanged => {
+            | Notice::SharesChanged
+            | Notice::TermsChanged => {
                 self.queue_changes += 1;
                 self.may_move = true;
                 self.end_epoch();
@@ -576,7 +577,7 @@ fn contract_units(gpus: u32, rate: u64, length: SpanMs) -> u128 {
 
 /// Whether a leaf or something above it has a hard limit.
 fn is_limited(state: &State, leaf: BudgetIx) -> bool {
-    state.tree.path(leaf).any(|node| state.tree.node(node).limit_units.is_some())
+    state.tree.path(leaf).any(|node| state.tree.node(node).is_limited())
 }
 
 #[cfg(test)]

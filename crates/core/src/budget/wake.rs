@@ -288,10 +288,9 @@ impl BudgetPolicy {
                 continue;
             }
             for node in state.tree.path(state.tree.leaves()[place]) {
-                let Some(limit) = state.tree.node(node).limit_units else { continue };
                 let growth = state.ledger.unprotected_units(node);
-                let room = limit.checked_sub(state.ledger.taken_units(node, state.now()));
-                let (Some(room), true) = (room, growth > 0) else { continue };
+                let room = state.ledger.room(&state.tree, node, state.now());
+                let (Ok(Some(room)), true) = (room, growth > 0) else { continue };
                 if let Some((cost, _)) = queue.contract_costs.range(..=room).next_back() {
                     let wait = u64::try_from((room - cost) / growth + 1).unwrap_or(u64::MAX);
                     next = next.min(Crossing::found(state.now() + SpanMs(wait)));
@@ -322,7 +321,7 @@ impl BudgetPolicy {
     /// Moments at which the core wakes whatever the ratios do; beyond the first, pieces may bend.
     fn known_wakes(&self, state: &State) -> TimeMs {
         let due = state.reservations.iter().map(|reservation| reservation.until);
-        let wakes = due.chain(state.next_protection_end());
+        let wakes = due.chain(state.next_known_change());
         wakes.filter(|&at| at > state.now()).fold(TimeMs::NEVER, TimeMs::min)
     }
 }

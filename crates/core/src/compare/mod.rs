@@ -168,7 +168,8 @@ fn change_of(state: &State, notice: &Notice) -> Change {
         | Notice::HostUp(_)
         | Notice::DrainStarted(_)
         | Notice::Drained(_)
-        | Notice::SharesChanged => Change::Cluster,
+        | Notice::SharesChanged
+        | Notice::TermsChanged => Change::Cluster,
         Notice::Corrected(_)
         | Notice::ProtectionEnded(_)
         | Notice::Released(_)

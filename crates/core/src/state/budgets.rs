@@ -48,6 +48,7 @@ impl State {
         }
         self.ledger.change_tree(&tree, &moved, self.cluster.capacity_units(), self.now);
         self.tree = tree;
+        self.next_turn = self.turn_after(self.now);
         self.notices.push(Notice::SharesChanged);
         Ok(())
     }

@@ -44,6 +44,7 @@ pub(crate) fn tree(rows: &[(&str, u64)]) -> Tree {
         parent,
         share_micro: share * 1_000_000,
         limit_units: None,
+        terms: Vec::new(),
     };
     let mut nodes = vec![node("", None, 1)];
     for &(path, share) in rows {

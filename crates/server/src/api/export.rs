@@ -5,7 +5,6 @@ use super::caller::Caller;
 use super::document::Refusals;
 use super::problem::Problem;
 use super::read::Query;
-use crate::daemon::Failure;
 use crate::export::{History, Open, Written};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -34,6 +33,10 @@ pub(super) struct ExportQuery {
     #[serde(default)]
     #[param(inline)]
     form: Form,
+    /// Only the last so many milliseconds, as a scenario: what began before them is there with what was left of it, and
+    /// moments count from where they begin.
+    #[param(minimum = 1)]
+    last_ms: Option<u64>,
 }
 
 /// A site's history.
@@ -43,7 +46,7 @@ pub(super) struct Exported {
     text: String,
     /// What of the history does not fit into it.
     notes: Vec<String>,
-    /// The site's moment, in milliseconds since its beginning, up to which it tells.
+    /// The moment up to which it tells, in milliseconds since the file's beginning.
     until_ms: u64,
 }
 
@@ -53,12 +56,17 @@ pub(super) struct Exported {
     responses((status = 200, description = "A file that `bursar simulate` takes.", body = Exported), Refusals)
 )]
 pub(super) async fn trace(caller: Caller, Query(query): Query<ExportQuery>) -> Answer<Exported> {
-    let read = caller.ask(|daemon, token| {
+    let read = caller.ask(move |daemon, token| {
         if !daemon.site().budgets.is_root_owner(&token.user) {
             let detail = "only owners of the root may export the site's history";
             return Err(Problem::forbidden(detail));
         }
-        History::of(daemon.site(), daemon.journal()).map_err(|error| Failure::from(error).into())
+        if query.last_ms.is_some() && matches!(query.form, Form::Csv) {
+            let detail =
+                "last_ms: a part of the history is a scenario; give form=scenario or form=whatif";
+            return Err(Problem::invalid(detail));
+        }
+        Ok(History::of(daemon.site(), daemon.site().now_ms(), query.last_ms))
     });
     let history = read.await?;
     // Not on the daemon's thread: it may take a while.

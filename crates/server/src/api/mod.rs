@@ -13,6 +13,7 @@ mod caller;
 mod document;
 mod events;
 mod export;
+mod funding;
 mod health;
 mod hosts;
 mod layers;
@@ -20,6 +21,7 @@ mod metrics;
 mod people;
 mod problem;
 mod read;
+mod report;
 mod views;
 mod workloads;
 
@@ -120,12 +122,19 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(budgets::history))
         .routes(routes!(budgets::scheduled))
         .routes(routes!(budgets::withdraw))
+        .routes(routes!(funding::transfer))
+        .routes(routes!(funding::list, funding::ask))
+        .routes(routes!(funding::show))
+        .routes(routes!(funding::grant))
+        .routes(routes!(funding::decline))
+        .routes(routes!(funding::withdraw))
         .routes(routes!(hosts::hosts))
         .routes(routes!(hosts::drain))
         .routes(routes!(hosts::undrain))
         .routes(routes!(people::tokens, people::issue_token))
         .routes(routes!(people::revoke_token))
         .routes(routes!(audit::audit))
+        .routes(routes!(report::report))
         .routes(routes!(export::trace))
         .routes(routes!(events::events))
         .routes(routes!(document::openapi))

@@ -77,6 +77,8 @@ fn first() -> Vec<Body> {
         budgets,
         owners: vec!["boss".into()],
         scheduled: None,
+        terms: Vec::new(),
+        terms_until_ms: None,
     };
     vec![Body::Created(created), Body::BudgetsChanged(change)]
 }

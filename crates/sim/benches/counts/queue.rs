@@ -230,6 +230,7 @@ fn tree() -> Tree {
         parent,
         share_micro: u64::from(share) * 1_000_000,
         limit_units: None,
+        terms: Vec::new(),
     };
     let mut nodes = vec![node(String::new(), None, 1)];
     for programme in 0..PROGRAMMES {

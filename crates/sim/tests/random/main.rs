@@ -156,7 +156,7 @@ fn hunt() {
         }
         if variable("BURSAR_PLAIN").is_some() {
             world.changes.clear();
-            world.budgets.iter_mut().for_each(|budget| budget.limit_hours = None);
+            world.unlimit();
         }
         if variable("BURSAR_CALM").is_some() {
             world.host_events.clear();

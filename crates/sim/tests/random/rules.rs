@@ -24,7 +24,10 @@ fn ensure(good: bool, kind: &str, detail: impl FnOnce() -> String) -> Result<(),
 /// failed or drained, and that a holder's budget lost its share or the room under its limit.
 fn is_out_of_sight(world: &World, found: &Violation) -> bool {
     let unfunded = world.changes.iter().any(|change| change.share == 0)
-        || world.budgets.iter().any(|budget| budget.limit_hours.is_some());
+        || world
+            .budgets
+            .iter()
+            .any(|budget| budget.limit_hours.is_some() || !budget.terms.is_empty());
     match found.check {
         Check::PromiseKept => unfunded || !world.host_events.is_empty(),
         Check::Order | Check::Minimal => !world.host_events.is_empty(),

@@ -144,7 +144,7 @@ impl Shrinker {
         for change in on_work {
             any |= self.each_work(change);
         }
-        let on_world: [fn(&mut World); 14] = [
+        let on_world: [fn(&mut World); 15] = [
             |world| world.settings.startup = 0,
             |world| world.settings.grace = 0,
             |world| world.settings.grace = 30,
@@ -157,7 +157,8 @@ impl Shrinker {
             |world| world.rate_of_b = "2",
             |world| world.hosts.iter_mut().for_each(|host| host.domain = 1),
             |world| world.hosts.iter_mut().for_each(|host| host.model = "a"),
-            |world| world.budgets.iter_mut().for_each(|budget| budget.limit_hours = None),
+            |world| world.unlimit(),
+            |world| world.budgets.iter_mut().for_each(|budget| budget.terms.clear()),
             |world| world.budgets.iter_mut().for_each(|budget| budget.share = budget.share.min(1)),
         ];
         for change in on_world {

@@ -56,6 +56,8 @@ pub(crate) struct Budget {
     pub(crate) path: String,
     pub(crate) share: u64,
     pub(crate) limit_hours: Option<u64>,
+    /// Hard limits for a time, as they are written.
+    pub(crate) terms: Vec<String>,
 }
 
 /// Times are in seconds.
@@ -115,6 +117,8 @@ pub(crate) struct World {
     pub(crate) works: Vec<Work>,
     pub(crate) host_events: Vec<HostEvent>,
     pub(crate) changes: Vec<Change>,
+    /// When days turn, in seconds.
+    pub(crate) midnight_after: u64,
 }
 
 /// How large and how hostile worlds are.
@@ -151,6 +155,7 @@ impl World {
             works: Vec::new(),
             host_events: Vec::new(),
             changes: Vec::new(),
+            midnight_after: 0,
         };
         let works = dice.range(5, size.works_max);
         for number in 0..works {
@@ -159,7 +164,37 @@ impl World {
         }
         world.draw_host_events(dice, &mood);
         world.draw_changes(dice, &mood);
+        world.draw_terms(dice, &mood);
         world
+    }
+
+    /// Days that turn while work runs, and limits between two moments that may follow or overlap each other.
+    fn draw_terms(&mut self, dice: &mut Dice, mood: &Mood) {
+        if !dice.percent(35) {
+            return;
+        }
+        self.midnight_after = dice.range(0, mood.span);
+        for budget in &mut self.budgets {
+            while dice.percent(25) {
+                let limit = dice.range(0, 30);
+                budget.terms.push(if dice.percent(40) {
+                    format!("{{each: day, limit: {limit}, carry_over: {}}}", dice.percent(50))
+                } else {
+                    let from = dice.range(0, mood.span) / mood.grain * mood.grain;
+                    let until = from + mood.grain + dice.range(0, mood.span);
+                    let at = |s: u64| time_of(DAY_S - self.midnight_after + s);
+                    format!("{{from: {}, until: {}, limit: {limit}}}", at(from), at(until))
+                });
+            }
+        }
+    }
+
+    /// No hard limits any more.
+    pub(crate) fn unlimit(&mut self) {
+        for budget in &mut self.budgets {
+            budget.limit_hours = None;
+            budget.terms.clear();
+        }
     }
 
     fn leaves(&self) -> Vec<&Budget> {
@@ -345,9 +380,10 @@ impl World {
             reservation_age,
             debug_hosts,
         } = &self.settings;
+        let begins = time_of(DAY_S - self.midnight_after);
         let _ = writeln!(
             text,
-            "settings: {{lookback: {lookback}s, horizon: {horizon}s, grace: {grace}s, margin: {margin}, startup: {startup}s, reservations: {reservations}, reservation_age: {reservation_age}s, debug_hosts: {debug_hosts}}}"
+            "settings: {{lookback: {lookback}s, horizon: {horizon}s, grace: {grace}s, margin: {margin}, startup: {startup}s, reservations: {reservations}, reservation_age: {reservation_age}s, debug_hosts: {debug_hosts}, begins: {begins}}}"
         );
         text.push_str("workloads:\n");
         for work in &self.works {
@@ -369,7 +405,7 @@ impl World {
     }
 
     fn write_budgets(&self, out: &mut String, parent: &str, depth: usize) {
-        for Budget { path, share, limit_hours } in &self.budgets {
+        for Budget { path, share, limit_hours, terms } in &self.budgets {
             let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
             if above != parent {
                 continue;
@@ -378,6 +414,9 @@ impl World {
             let limit =
                 limit_hours.map_or(String::new(), |hours| format!("{indent}  limit: {hours}\n"));
             let _ = write!(out, "{indent}\"{name}\":\n{indent}  share: {share}\n{limit}");
+            if !terms.is_empty() {
+                let _ = writeln!(out, "{indent}  terms: [{}]", terms.join(", "));
+            }
             let below = format!("{path}/");
             if self.budgets.iter().any(|other| other.path.starts_with(&below)) {
                 let _ = writeln!(out, "{indent}  children:");
@@ -385,6 +424,14 @@ impl World {
             }
         }
     }
+}
+
+const DAY_S: u64 = 86_400;
+
+/// A moment so many seconds after a midnight.
+fn time_of(seconds: u64) -> String {
+    let (day, s) = (seconds / DAY_S, seconds % DAY_S);
+    format!("2026-03-{:02}T{:02}:{:02}:{:02}Z", 1 + day, s / 3_600, s / 60 % 60, s % 60)
 }
 
 fn write_work(out: &mut String, work: &Work) {
@@ -437,7 +484,12 @@ fn draw_budgets(dice: &mut Dice) -> Vec<Budget> {
     let depth = dice.range(1, 3);
     for top in 0..tops {
         let path = format!("p{top}");
-        budgets.push(Budget { path: path.clone(), share: share(dice), limit_hours: limit(dice) });
+        budgets.push(Budget {
+            path: path.clone(),
+            share: share(dice),
+            limit_hours: limit(dice),
+            terms: Vec::new(),
+        });
         if depth < 2 || dice.percent(30) {
             continue;
         }
@@ -447,13 +499,19 @@ fn draw_budgets(dice: &mut Dice) -> Vec<Budget> {
                 path: path.clone(),
                 share: share(dice),
                 limit_hours: limit(dice),
+                terms: Vec::new(),
             });
             if depth < 3 || dice.percent(50) {
                 continue;
             }
             for leaf in 0..dice.range(1, 2) {
                 let path = format!("{path}/r{leaf}");
-                budgets.push(Budget { path, share: share(dice), limit_hours: limit(dice) });
+                budgets.push(Budget {
+                    path,
+                    share: share(dice),
+                    limit_hours: limit(dice),
+                    terms: Vec::new(),
+                });
             }
         }
     }

@@ -33,6 +33,8 @@ impl Lab {
             budgets: yaml::read(text).expect("a tree"),
             owners: vec!["boss".into()],
             scheduled: None,
+            terms: Vec::new(),
+            terms_until_ms: None,
         };
         let record = |seq, body| Record { seq, at_ms: 0, actor: Some("boss".into()), body };
         let first = record(1, Body::Created(created));
