@@ -132,6 +132,7 @@ impl Site {
             charged_gpu_ms: 0,
             lost_gpu_ms: 0,
             run: Some(name.clone()),
+            asked_to_requeue: false,
         };
         attempt.close(*ended_ms, work.declared.resumable, work.declared.checkpoint_on_signal);
         // What runs now stays the latest one, whatever is heard of what ran before it.
