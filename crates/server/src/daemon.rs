@@ -309,7 +309,7 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
         news.bodies.extend(self.starts.given_up(&self.site, &seen, now, has_queue));
         if !news.bodies.is_empty() {
             // Together: what is written costs by how often, not by how much.
-            let ended = has_queue.then(|| news.bodies.clone()).unwrap_or_default();
+            let ended = if has_queue { news.bodies.clone() } else { Vec::new() };
             let records = self.records(None, news.bodies);
             self.put(&records)?;
             let held_back = arrivals::backing_off(&self.site, &ended, now);
