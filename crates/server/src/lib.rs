@@ -10,6 +10,7 @@ pub mod arrivals;
 pub mod clock;
 pub mod daemon;
 pub mod driver;
+pub mod effect;
 mod ended;
 pub mod events;
 pub mod export;

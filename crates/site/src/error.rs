@@ -48,7 +48,9 @@ impl Refused {
         Self { kind: RefusedKind::Invalid, message: message.to_string() }
     }
 
-    pub(crate) fn forbidden(message: impl fmt::Display) -> Self {
+    /// What whoever asks may not do.
+    #[must_use]
+    pub fn forbidden(message: impl fmt::Display) -> Self {
         Self { kind: RefusedKind::Forbidden, message: message.to_string() }
     }
 

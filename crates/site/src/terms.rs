@@ -294,6 +294,12 @@ impl Site {
             .sum()
     }
 
+    /// Whether any GPU-hours went from a term to another of those that are laid out.
+    #[must_use]
+    pub fn has_transfers(&self) -> bool {
+        self.terms.iter().any(|span| span.moved_milli != 0)
+    }
+
     /// More terms, if those that were laid out end soon.
     #[must_use]
     pub fn due_terms(&self, now_ms: u64) -> Option<Body> {

@@ -372,6 +372,22 @@ pub(crate) enum FundingVerb {
         #[command(flatten)]
         server: Server,
     },
+    /// Tell what granting a request would do: the last days played again, as they were and as they would have been.
+    #[command(
+        after_help = "Examples:\n  bursar funding effect 4711\n  bursar funding effect 4711 --share 1.5 --last 30d\n\nThe simulator plays what the site has seen, what waits now included, with the budgets as they are and as\nthey would be. Work that nobody has submitted yet is not in it. Only for owners of a budget above."
+    )]
+    Effect {
+        /// Its number.
+        request: u64,
+        /// As if it were granted with this share.
+        #[arg(long)]
+        share: Option<f64>,
+        /// How far back to look.
+        #[arg(long, value_name = "TIME", default_value = "7d", value_parser = super::duration_ms)]
+        last: u64,
+        #[command(flatten)]
+        server: Server,
+    },
     /// Grant a request, as it was asked for or otherwise.
     #[command(
         after_help = "Examples:\n  bursar funding grant 4711\n  bursar funding grant 4711 --gpus 16 --reason \"half of it until the review\""

@@ -101,6 +101,8 @@ impl<'a> Played<'a> {
             budgets: tree(scenario, &shares),
             owners: vec![owner.into()],
             scheduled: None,
+            terms: Vec::new(),
+            terms_until_ms: None,
         };
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let first = [record(1, Body::Created(created)), record(2, Body::BudgetsChanged(change))];
@@ -197,7 +199,15 @@ impl<'a> Played<'a> {
             let version = self.site.budgets.version + 1;
             let owners = self.site.budgets.owners.clone();
             let (reason, budgets) = ("as played".into(), tree(self.scenario, &shares));
-            let change = BudgetsChanged { version, reason, budgets, owners, scheduled: None };
+            let change = BudgetsChanged {
+                version,
+                reason,
+                budgets,
+                owners,
+                scheduled: None,
+                terms: Vec::new(),
+                terms_until_ms: None,
+            };
             self.put(Body::BudgetsChanged(change))?;
         }
         while let Some(spec) = self.scenario.workloads.get(self.next.0) {

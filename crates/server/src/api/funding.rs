@@ -1,5 +1,6 @@
 //! Funding requests, and transfers between terms.
 
+use super::Shared;
 use super::answer::{Answer, Json};
 use super::caller::{Caller, must_write};
 use super::document::{Refusals, RefusedChanges};
@@ -7,11 +8,16 @@ use super::problem::Problem;
 use super::read::{Number, PAGE_MAX, Query, Sent, SentIfAny, page_of};
 use super::workloads::unix;
 use crate::clock::Clock as _;
+use crate::effect::Effect;
+use crate::export::History;
+use axum::extract::State;
+use axum::http::StatusCode;
 use bursar_site::Site;
 use bursar_site::budgets::Share;
 use bursar_site::funding::{Funding, HowMuch, Ruling};
 use bursar_site::terms::Every;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use utoipa::{IntoParams, ToSchema};
 
 /// What somebody asked for, and what became of it.
@@ -212,6 +218,70 @@ pub(super) async fn show(caller: Caller, Number(number): Number) -> Answer<Fundi
             Ok(Json(view(site, &unix(daemon), &token.user, one)))
         })
         .await
+}
+
+/// Over how long.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EffectQuery {
+    /// The last so many milliseconds; seven days unless given.
+    #[param(minimum = 1)]
+    last_ms: Option<u64>,
+    /// As if it were granted with this share instead.
+    share: Option<f64>,
+}
+
+/// What granting a request would do: the last days played again by the simulator, with the budgets as they are and as
+/// they would be; waits and what was delivered, side by side. Of budgets that one may not see only sums are told. For
+/// whoever may decide.
+#[utoipa::path(
+    get, path = "/v1/funding/{number}/effect", tag = "funding",
+    params(("number" = u64, Path, description = "The request.", example = 4711), EffectQuery),
+    responses((status = 200, description = "Now and then.", body = Effect), RefusedChanges)
+)]
+pub(super) async fn effect(
+    caller: Caller,
+    State(shared): State<Shared>,
+    Number(number): Number,
+    Query(query): Query<EffectQuery>,
+) -> Answer<Effect> {
+    let other = match query.share.map(|share| serde_json::from_value(share.into())) {
+        None => None,
+        Some(Ok(share)) => Some(share),
+        Some(Err(error)) => return Err(Problem::invalid(format!("share: {error}"))),
+    };
+    let user = caller.user().await?;
+    // It takes a core for seconds: one at a time for each of them.
+    let _busy = shared.dry_runs_of_one.enter(&user).ok_or_else(Problem::busy)?;
+    let gather = caller.ask(move |daemon, token| {
+        let (site, user) = (daemon.site(), token.user);
+        let one = seen(site, &user, number)?;
+        if !site.may_rule(&user, one) {
+            return Err(bursar_site::Refused::forbidden(format!(
+                "only owners of a budget above '{}' decide on its funding",
+                one.budget
+            ))
+            .into());
+        }
+        let then = site.tree_if_granted(one, other.unwrap_or(one.share))?.tree;
+        let now_ms = daemon.now_ms();
+        let last_ms = query.last_ms.unwrap_or(7 * 86_400_000).min(now_ms);
+        // What lies before only fills the lookback.
+        let warm_up = site.created.settings.lookback_ms.min(now_ms - last_ms);
+        let history = History::of(site, now_ms, Some(last_ms + warm_up));
+        let paths = site.budgets.paths().map(str::to_owned);
+        let hidden: BTreeSet<String> =
+            paths.filter(|path| !site.budgets.is_member(&user, path)).collect();
+        Ok((history, site.budgets.tree.clone(), then, warm_up, hidden))
+    });
+    let (history, now, then, from_ms, hidden) = gather.await?;
+    let run =
+        move || crate::effect::effect(history, &now, &then, from_ms, |path| !hidden.contains(path));
+    let played = tokio::task::spawn_blocking(run).await.map_err(|_| {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the daemon is stopping")
+    })?;
+    played.map(Json).map_err(|why| bursar_site::Refused::conflict(why).into())
 }
 
 /// How a request is granted.

@@ -125,6 +125,7 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(funding::transfer))
         .routes(routes!(funding::list, funding::ask))
         .routes(routes!(funding::show))
+        .routes(routes!(funding::effect))
         .routes(routes!(funding::grant))
         .routes(routes!(funding::decline))
         .routes(routes!(funding::withdraw))

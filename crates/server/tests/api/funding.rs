@@ -1,6 +1,6 @@
 //! Terms, transfers and funding requests, as their people have them.
 
-use crate::world::World;
+use crate::world::{World, workload};
 use serde_json::{Value, json};
 
 /// Who gets the tree as it is, with something changed by `change`.
@@ -168,4 +168,40 @@ async fn what_a_request_lacks_is_said() {
         assert!(answer.status.is_client_error(), "{body}");
         assert!(answer.text().contains(wanted), "{body}: {}", answer.text());
     }
+}
+
+/// Two teams of one programme want all of it; one asks for three quarters.
+#[tokio::test]
+async fn the_effect_of_a_grant_is_what_the_simulator_does_with_it() {
+    let world = World::new();
+    let asked = json!({ "budget": "program-a/team-a1", "share": 3, "reason": "the sweep" });
+    let asked = world.ask("max", "POST", "/v1/funding", &asked.to_string()).await.json();
+    let path = format!("/v1/funding/{}/effect", asked["request"]);
+    for (who, budget) in
+        [("max", "program-a/team-a1"), ("mia", "program-a/team-a2"), ("bob", "program-b")]
+    {
+        for _ in 0..4 {
+            world
+                .submit(who, &workload("w", budget).replace("gpus: 1", "gpus: 8, max_runtime: 2h"))
+                .await;
+        }
+    }
+    let seen = world.ask("ann", "GET", &path, "").await;
+    assert_eq!(seen.status, 200, "{}", seen.text());
+    let seen = seen.json();
+    let budgets: Vec<&str> = seen["budgets"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["budget"].as_str().expect("a path"))
+        .collect();
+    assert_eq!(budgets, ["program-a/team-a1", "program-a/team-a2"], "program-b is not hers to see");
+    assert!(!seen["others"].is_null() && !seen.to_string().contains("program-b"), "{seen}");
+    // The same again says the same, and as it is now nothing changes.
+    let same = world.ask("ann", "GET", &format!("{path}?share=1"), "").await.json();
+    for one in same["budgets"].as_array().expect("a list") {
+        assert_eq!(one["delivered_gpu_hours"]["now"], one["delivered_gpu_hours"]["then"], "{one}");
+    }
+    let wrong = world.ask("ann", "GET", &format!("{path}?share=-1"), "").await;
+    assert_eq!(wrong.status, 422, "{}", wrong.text());
 }
