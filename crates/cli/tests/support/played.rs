@@ -278,7 +278,15 @@ impl<'a> Played<'a> {
 
     fn stop(&mut self, workload: u64, attempt: u32, outcome: Outcome) -> Result<(), Failure> {
         let (ended_ms, exit_code, detail) = (None, Some(0), None);
-        self.put(Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail })?;
+        self.put(Body::Stopped {
+            workload,
+            attempt,
+            outcome,
+            ended_ms,
+            exit_code,
+            detail,
+            run: None,
+        })?;
         if outcome == Outcome::Left {
             let work = self.site.work(workload).ok_or("it is there")?;
             let latest = work.latest().ok_or("it ran")?;

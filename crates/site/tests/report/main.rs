@@ -94,7 +94,7 @@ impl Script {
     fn stopped(workload: u64, attempt: u32) -> Vec<Body> {
         let (ended_ms, exit_code, detail) = (None, Some(0), None);
         let outcome = Outcome::Completed;
-        vec![Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail }]
+        vec![Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail, run: None }]
     }
 
     /// The example of docs/reports.md.
