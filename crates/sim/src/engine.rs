@@ -114,7 +114,8 @@ impl Job {
             Some(interval) if interval > 0 => worked - worked % interval,
             _ => 0,
         };
-        self.saved_ms += kept;
+        // More than there is to do was never saved; a record (see `recorded`) may say that it ran on all the same.
+        self.saved_ms += kept.min(spec.runtime_ms - self.saved_ms);
         Leftover { lost_ms: worked - kept, repeated_ms: repeated }
     }
 

@@ -92,3 +92,46 @@ fn what_was_not_recorded_cannot_be_played() {
         assert!(error.contains(said), "{ran}: {error}");
     }
 }
+
+#[test]
+fn a_record_of_more_than_there_was_to_do_is_played() {
+    // Its first attempt saved nothing, whatever it declared: what it did and kept is the second.
+    let text = "cluster: {hosts: [{gpus: 8, model: h100, name: n1}]}\nbudgets: {a: 1}\nworkloads:\n\
+        - {id: w, submit: 0, budget: a, gpus: 8, runtime: 1h, min_runtime: 1h, resumable: true, checkpoint_interval: 30m, ran: [{start: 0, end: 2h, on: {n1: 8}}, {start: 3h, end: 4h, on: {n1: 8}}]}\n";
+    let (summary, _) = play(text, RECORDED).expect("it runs");
+    assert!(summary.conservation_exact);
+    assert_eq!(summary.budgets[0].delivered_gpu_hours, 24.0);
+}
+
+#[test]
+fn a_part_of_a_run_is_measured_as_the_whole_less_what_came_before() {
+    const HOUR_MS: u64 = 3_600_000;
+    let scenario = bursar_scenario::load_str(SCENARIO, ".".as_ref(), "test", &[]);
+    let scenario = scenario.expect("a scenario");
+    let measured = |policy: &str, from: u64, until: u64| {
+        let options = RunOptions {
+            from_ms: from * HOUR_MS,
+            until_ms: Some(until * HOUR_MS),
+            ..RunOptions::default()
+        };
+        let summary = run(&scenario, policy, options, EventSink::None).expect("it runs").summary;
+        assert!(summary.conservation_exact, "{policy}, {from} to {until}");
+        assert_eq!(summary.measured_seconds, (until - from) as f64 * 3_600.0);
+        summary
+    };
+    for policy in [RECORDED, "budget", "fifo"] {
+        let (first, second) = (measured(policy, 0, 3), measured(policy, 3, 5));
+        let whole = measured(policy, 0, 5);
+        for (at, leaf) in whole.budgets.iter().enumerate() {
+            let parts = [&first.budgets[at], &second.budgets[at]];
+            let sum = |of: fn(&bursar_sim::BudgetSummary) -> f64| of(parts[0]) + of(parts[1]);
+            assert_eq!(leaf.delivered_gpu_hours, sum(|one| one.delivered_gpu_hours), "{policy}");
+            assert_eq!(leaf.owed_gpu_hours, sum(|one| one.owed_gpu_hours), "{policy}");
+            assert_eq!(leaf.allocation_gpu_hours, sum(|one| one.allocation_gpu_hours), "{policy}");
+            assert_eq!(leaf.unallocated_gpu_hours, sum(|one| one.unallocated_gpu_hours));
+        }
+        assert_eq!(whole.preemptions.total, first.preemptions.total + second.preemptions.total);
+        // All of it was submitted in the first part.
+        assert!(second.first_waits.budgets.is_empty() && !first.first_waits.budgets.is_empty());
+    }
+}

@@ -29,11 +29,11 @@ fn past() -> String {
         (dice >> 33) % bound
     };
     let mut told = String::from(
-        "cluster: {hosts: [{count: 2, gpus: 4, model: virtual, name: v}]}\n\
+        "cluster: {hosts: [{gpus: 4, model: virtual, name: virtual-1}, {gpus: 4, model: virtual, name: virtual-2}]}\n\
          budgets:\n  a: {share: 3, children: {x: {share: 2, members: [max, mia]}, y: {share: 1, members: [lea]}}}\n  b: {share: 1, members: [bob]}\n\
          settings: {lookback: 12h, horizon: 2h, grace: 1m, debug_hosts: 0}\n\
-         hosts_events:\n- {at: 30h10m, host: v-0, event: fail}\n- {at: 33h, host: v-0, event: repair}\n\
-         - {at: 40h, host: v-1, event: drain}\n- {at: 45h, host: v-1, event: repair}\n\
+         hosts_events:\n- {at: 30h10m, host: virtual-1, event: fail}\n- {at: 33h, host: virtual-1, event: repair}\n\
+         - {at: 40h, host: virtual-2, event: drain}\n- {at: 45h, host: virtual-2, event: repair}\n\
          budget_changes:\n- {at: 36h20m, budget: b, share: 3}\n\
          workloads:\n",
     );

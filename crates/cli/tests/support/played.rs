@@ -245,7 +245,9 @@ impl<'a> Played<'a> {
             kind: Kind::Batch,
             grace_ms: spec.grace_ms.unwrap_or(set.grace_ms),
             checkpoint_interval_ms: spec.checkpoint_interval_ms,
-            checkpoint_on_signal: spec.checkpoint_on_signal,
+            // Nobody reports checkpoints here: what saves at all has saved when it leaves.
+            checkpoint_on_signal: spec.checkpoint_on_signal
+                || spec.checkpoint_interval_ms.is_some(),
             max_runtime_ms: spec.max_runtime_ms,
             cpus: None,
             memory_bytes: None,

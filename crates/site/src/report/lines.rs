@@ -85,7 +85,11 @@ impl Facts {
             let ended_ms = attempt.ended_ms.filter(|&ended| self.is_in(ended));
             ended_ms.filter(|_| attempt.outcome == Some(outcome))
         };
-        if let Some((at_ms, rule)) = attempt.evicted.filter(|&(at_ms, _)| self.is_in(at_ms)) {
+        // One that was told to leave after it had ended, as was heard of late, was told when it ended.
+        let told = attempt.evicted.map(|(at_ms, rule)| {
+            (attempt.ended_ms.map_or(at_ms, |ended| ended.min(at_ms)), at_ms, rule)
+        });
+        if let Some((_, at_ms, rule)) = told.filter(|&(told_ms, ..)| self.is_in(told_ms)) {
             return (Some(rule), is_protected(at_ms).then_some(Cause::Scheduler));
         }
         // Another scheduler told it to leave: nothing of ours did, and nobody asked for it.
