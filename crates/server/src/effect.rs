@@ -68,14 +68,17 @@ struct Played {
     notes: Vec<String>,
 }
 
-/// Plays what a history has under a tree, measured from `from_ms` on.
+/// Plays what a history has under a tree, measured from `from_ms` on; none if it has nothing.
 fn play(
     history: &mut History,
     tree: &BTreeMap<String, BudgetDoc>,
     from_ms: u64,
-) -> Result<Played, String> {
+) -> Result<Option<Played>, String> {
     history.put_under(tree.clone());
     let written = history.scenario(Open::ToLimit);
+    if written.workloads == 0 {
+        return Ok(None);
+    }
     let scenario = bursar_scenario::load_str(&written.text, Path::new("."), "the history", &[])
         .map_err(|error| error.to_string())?;
     let until_ms = written.until_ms.max(1);
@@ -95,7 +98,7 @@ fn play(
         let path = scenario.budgets[budget as usize].path.clone();
         *preemptions.entry(path).or_default() += 1;
     }
-    Ok(Played { scenario, outcome, preemptions, notes: written.notes })
+    Ok(Some(Played { scenario, outcome, preemptions, notes: written.notes }))
 }
 
 impl Played {
@@ -130,6 +133,12 @@ pub fn effect(
 ) -> Result<Effect, String> {
     let span_ms = history.span_ms().saturating_sub(from_ms);
     let (now, then) = (play(&mut history, now, from_ms)?, play(&mut history, then, from_ms)?);
+    let (Some(now), Some(then)) = (now, then) else {
+        let notes =
+            vec!["nothing ran or waits in these days: there is nothing to compare".to_owned()];
+        let delivered_ratio = Change { now: 1.0, then: 1.0 };
+        return Ok(Effect { span_ms, budgets: Vec::new(), others: None, delivered_ratio, notes });
+    };
     let paths: BTreeSet<String> =
         now.leaves().chain(then.leaves()).map(|leaf| leaf.budget.clone()).collect();
     let both = |path: &str| (now.leaf(path), then.leaf(path));

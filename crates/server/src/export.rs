@@ -23,6 +23,8 @@ pub struct Written {
     pub notes: Vec<String>,
     /// The moment at which it was written, in milliseconds since the file's beginning: no more is known.
     pub until_ms: u64,
+    /// How many workloads are in it.
+    pub workloads: u64,
 }
 
 /// How long work needs that has not ended.
@@ -112,7 +114,7 @@ impl History {
         let mut text = String::from(
             "id,submit,budget,gpus,runtime,user,min_runtime,resumable,rank,kind,gpu_model,checkpoint_interval,max_runtime,status\n",
         );
-        let (mut idle, mut live) = (0, 0);
+        let (mut idle, mut live, mut workloads) = (0, 0, 0);
         for work in &self.works {
             let Some(runtime) = self.observed_ms(work) else {
                 idle += 1;
@@ -137,6 +139,7 @@ impl History {
                 span(one.max_runtime_ms),
                 status(work).to_owned(),
             ];
+            workloads += 1;
             text += &fields.map(|field| cell(&field)).join(",");
             text.push('\n');
         }
@@ -144,6 +147,7 @@ impl History {
             text,
             notes: notes(idle, live, 0, Open::AsSeen),
             until_ms: self.now_ms - self.begin_ms,
+            workloads,
         }
     }
 
@@ -152,7 +156,7 @@ impl History {
     pub fn scenario(&self, open: Open) -> Written {
         let mut text = String::new();
         let shares = Shares::of(&self.trees);
-        let (mut idle, mut live, mut divided) = (0, 0, 0);
+        let (mut idle, mut live, mut divided, mut workloads) = (0, 0, 0, 0);
         let mut works = String::new();
         for work in &self.works {
             if shares.is_divided(&work.declared.budget) {
@@ -167,6 +171,7 @@ impl History {
             };
             live += u64::from(is_open);
             works += &self.item(work, runtime);
+            workloads += 1;
         }
         let mut notes = notes(idle, live, divided, open);
         if self.has_transfers {
@@ -237,7 +242,7 @@ impl History {
             text += "workloads:\n";
             text += &works;
         }
-        Written { text, notes, until_ms: self.now_ms - self.begin_ms }
+        Written { text, notes, until_ms: self.now_ms - self.begin_ms, workloads }
     }
 
     fn item(&self, work: &Work, runtime_ms: u64) -> String {

@@ -361,8 +361,11 @@ impl Site {
             .terms_now(from)
             .filter(|one| each.is_none() || self.doc_of(one).and_then(|doc| doc.each) == each)
             .filter_map(|one| {
+                // On the last day of a month, in a site of that day, a day and the month are the same moments.
                 let same = |other: &&TermSpan| {
                     (other.from_ms, other.until_ms) == (one.from_ms, one.until_ms)
+                        && self.doc_of(other).map(|doc| doc.each)
+                            == self.doc_of(one).map(|doc| doc.each)
                 };
                 Some((one, self.terms_now(to).find(same)?))
             })

@@ -152,7 +152,7 @@ fn read(args: &WhatIfArgs, data: &Path) -> Result<Told, Failure> {
         }
         None => None,
     };
-    let Written { text, notes, until_ms } =
+    let Written { text, notes, until_ms, workloads: _ } =
         History::of(&site, site.now_ms(), last_ms).scenario(Open::ToLimit);
     Ok(Told { text, notes, until_ms, from_ms: from(args, until_ms) })
 }

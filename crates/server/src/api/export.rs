@@ -78,6 +78,6 @@ pub(super) async fn trace(caller: Caller, Query(query): Query<ExportQuery>) -> A
     let written = tokio::task::spawn_blocking(write).await.map_err(|_| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the daemon is stopping")
     })?;
-    let Written { text, notes, until_ms } = written;
+    let Written { text, notes, until_ms, workloads: _ } = written;
     Ok(Json(Exported { text, notes, until_ms }))
 }

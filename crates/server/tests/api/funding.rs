@@ -24,7 +24,8 @@ async fn a_term_is_shown_and_moved_between_siblings_by_who_owns_both() {
     let world = World::new();
     change_tree(&world, |tree| {
         let teams = &mut tree["program-a"]["children"];
-        teams["team-a1"]["terms"] = json!([{ "each": "month", "limit": 100 }]);
+        teams["team-a1"]["terms"] =
+            json!([{ "each": "month", "limit": 100 }, { "each": "day", "limit": 100 }]);
         teams["team-a2"]["terms"] = json!([{ "each": "month", "limit": 40, "carry_over": true }]);
     })
     .await;
