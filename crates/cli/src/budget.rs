@@ -45,7 +45,8 @@ pub(crate) fn budget(verb: &BudgetVerb) -> Result<(), Failure> {
             });
         }
         BudgetVerb::Import { file, reason, effective, force_base, server } => {
-            let effective = effective.as_deref().map(moment).transpose()?;
+            let effective =
+                effective.as_deref().map(|text| moment("--effective", text)).transpose()?;
             let (client, change) = (Client::new(server)?, Change::read(file)?);
             if change.base.is_none() && !force_base {
                 change.must_remove_nothing(&client)?;
@@ -73,6 +74,22 @@ pub(crate) fn budget(verb: &BudgetVerb) -> Result<(), Failure> {
         BudgetVerb::Scheduled { server } => {
             let answer = Client::new(server)?.get("/v1/budgets/scheduled", &[])?;
             print(server, &answer, scheduled_text);
+        }
+        BudgetVerb::Transfer { from, to, gpu_hours, each, reason, server } => {
+            let mut body =
+                json!({ "from": from, "to": to, "gpu_hours": gpu_hours, "reason": reason });
+            if let Some(each) = each {
+                body["each"] = json!(each);
+            }
+            let answer =
+                Client::new(server)?.post("/v1/budgets/transfer", None, &body.to_string())?;
+            print(server, &answer, |answer| {
+                let left = |terms: &Value| match &terms[0]["left_gpu_hours"] {
+                    Value::Null => String::new(),
+                    left => format!(", and has {} left", hours(left)),
+                };
+                format!("{from} gave {gpu_hours} GPU-hours to {to}{}\n", left(&answer["from"]))
+            });
         }
         BudgetVerb::Withdraw { change, server } => {
             let path = format!("/v1/budgets/scheduled/{change}/withdraw");
@@ -178,10 +195,10 @@ impl Change {
 }
 
 /// Milliseconds since 1970 of a moment as people write it: with an offset, or in this machine's time zone.
-fn moment(text: &str) -> Result<u64, Failure> {
+pub(crate) fn moment(flag: &str, text: &str) -> Result<u64, Failure> {
     let wrong = || {
         Failure::input(format!(
-            "--effective: '{text}' is no moment; write 2026-12-01, 2026-12-01T09:00 or 2026-12-01T09:00:00Z"
+            "{flag}: '{text}' is no moment; write 2026-12-01, 2026-12-01T09:00 or 2026-12-01T09:00:00Z"
         ))
     };
     let timestamp = match text.parse::<jiff::Timestamp>() {
@@ -263,8 +280,57 @@ fn budgets_text(answer: &Value) -> String {
         "running GPUs",
         "waiting",
     ];
+    let terms = terms_text(answer);
     let legend = "usage ratio = (charged + protected) / allocated, in GPU-hours over lookback and horizon (rule 3)\n";
-    format!("version {}\n{}{legend}", answer["version"], table(&head, rows))
+    format!("version {}\n{}{legend}{terms}", answer["version"], table(&head, rows))
+}
+
+/// GPU-hours with what people read of them.
+fn hours(value: &Value) -> String {
+    format!("{:.1} GPU-hours", value.as_f64().unwrap_or(0.0))
+}
+
+/// How the terms stand that hold now, a line each.
+fn terms_text(answer: &Value) -> String {
+    let mut rows = Vec::new();
+    for budget in answer["budgets"].as_array().into_iter().flatten() {
+        for term in budget["terms"].as_array().into_iter().flatten() {
+            let number = |key: &str| format!("{:.1}", term[key].as_f64().unwrap_or(0.0));
+            let forecast = match (&term["exhausted_unix_ms"], &term["until_unix_ms"]) {
+                (Value::Null, _) => "lasts".to_owned(),
+                (at, _) if term["left_gpu_hours"] == 0.0 && !at.is_null() => "exhausted".to_owned(),
+                (at, _) => format!("exhausted {}", when(at)),
+            };
+            let ends = match &term["until_unix_ms"] {
+                Value::Null => "never".to_owned(),
+                until => when(until),
+            };
+            rows.push(vec![
+                words(&budget["path"]),
+                words(&term["text"]),
+                number("limit_gpu_hours"),
+                number("charged_gpu_hours"),
+                number("committed_gpu_hours"),
+                number("left_gpu_hours"),
+                ends,
+                forecast,
+            ]);
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "budget",
+        "term",
+        "limit",
+        "charged",
+        "protected",
+        "left",
+        "ends",
+        "as in the lookback it is",
+    ];
+    format!("\nTerms, in GPU-hours at rate 1:\n{}", table(&head, rows))
 }
 
 #[cfg(test)]
@@ -300,11 +366,14 @@ mod tests {
 
     #[test]
     fn moments_are_read_as_people_write_them() {
-        assert_eq!(moment("1970-01-01T00:00:01Z").ok(), Some(1_000));
-        assert_eq!(moment("1970-01-01T01:00:00+01:00").ok(), Some(0));
-        assert!(moment("2026-12-01").is_ok() && moment("2026-12-01T09:00").is_ok());
+        assert_eq!(moment("--effective", "1970-01-01T00:00:01Z").ok(), Some(1_000));
+        assert_eq!(moment("--effective", "1970-01-01T01:00:00+01:00").ok(), Some(0));
+        assert!(
+            moment("--effective", "2026-12-01").is_ok()
+                && moment("--effective", "2026-12-01T09:00").is_ok()
+        );
         for wrong in ["tomorrow", "", "2026-13-01", "1969-01-01T00:00:00Z", "10000-01-01"] {
-            let refused = moment(wrong).expect_err(wrong).to_string();
+            let refused = moment("--effective", wrong).expect_err(wrong).to_string();
             assert!(refused.contains("--effective"), "{refused}");
         }
     }

@@ -48,6 +48,7 @@ pub(crate) struct SettingsBlock {
     debug_hosts: Option<u32>,
     default_min_runtime: Option<Duration>,
     warn_before: Option<Duration>,
+    time_zone: Option<String>,
 }
 
 /// What the daemon itself writes.
@@ -149,6 +150,7 @@ impl Config {
             debug_hosts: block.debug_hosts,
             default_min_runtime_ms: ms(block.default_min_runtime),
             warn_before_ms: ms(block.warn_before),
+            time_zone: block.time_zone.clone(),
         }
     }
 
@@ -302,9 +304,9 @@ mod tests {
         // Every key is in it.
         let known = "name data work listen virtual_gpus virtual_hosts owner budgets token_out allow_root_work settings lookback \
                      horizon grace margin reservations reservation_age debug_hosts default_min_runtime \
-                     warn_before log filter json workload_logs rotate_at keep \
+                     warn_before time_zone log filter json workload_logs rotate_at keep \
                      keep_days queue most of_one_user slurm mode partitions accounts conf gate run_by resumable \
-                     checkpoint_signal warn_signal signal_to answer_within start_within starts_at_once";
+                     checkpoint_signal warn_signal signal_to answer_within start_within starts_at_once history";
         for key in known.split_whitespace() {
             let there = whole.lines().any(|line| line.trim_start().starts_with(&format!("{key}:")));
             assert!(there, "{key} is missing in the example");

@@ -13,6 +13,7 @@ mod explain;
 mod export;
 mod failure;
 mod follow;
+mod funding;
 mod interrupt;
 mod keep;
 mod live;
@@ -93,6 +94,7 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Report(args) if args.is_of_period() => report::report(args),
         Verb::Report(args) => live::report(args),
         Verb::Budget(verb) => budget::budget(verb),
+        Verb::Funding(verb) => funding::funding(verb),
         Verb::Host(verb) => operate::host(verb),
         Verb::Audit(args) => operate::audit(args),
         Verb::Token(verb) => token::token(verb),

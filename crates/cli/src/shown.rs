@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use bursar_trace::one_line;
 
@@ -27,9 +28,17 @@ pub(crate) fn keep_failure(printed: io::Result<()>) {
             // The first failure tells most.
             let _ = UNSAID.set(error.to_string());
         }
-        Ok(()) | Err(_) => {}
+        Err(_) => GONE.store(true, Ordering::Relaxed),
+        Ok(()) => {}
     }
 }
+
+/// Whether whoever read standard output has gone away: a verb that goes on until it is interrupted ends then.
+pub(crate) fn nobody_reads() -> bool {
+    GONE.load(Ordering::Relaxed)
+}
+
+static GONE: AtomicBool = AtomicBool::new(false);
 
 /// Why not everything could be printed on standard output, if so.
 pub(crate) fn unsaid() -> Option<&'static str> {

@@ -117,7 +117,12 @@ pub(crate) struct SlurmBlock {
     answer_within: Option<Duration>,
     start_within: Option<Duration>,
     starts_at_once: Option<usize>,
+    /// How much of Slurm's accounts is in the books of a new site from the beginning.
+    history: Option<Duration>,
 }
+
+/// The most of Slurm's accounts that a site begins with: all of it is in its journal, and in memory.
+const HISTORY_MS_MAX: u64 = 90 * 24 * 3_600_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -177,6 +182,10 @@ impl SlurmBlock {
             }
             options.releases_max = most;
         }
+        let history_ms = self.history.map_or(0, |history| history.0);
+        if history_ms > HISTORY_MS_MAX {
+            return Err("slurm.history: at most 90d; give 7d, or as much as the lookback".into());
+        }
         let mut clients =
             SystemClients { through: self.run_by.clone(), ..SystemClients::default() };
         if let Some(limit) = self.answer_within {
@@ -198,6 +207,7 @@ impl SlurmBlock {
             accounts: AccountBudgets(self.accounts.clone()),
             gate: self.gate.clone(),
             resumable: self.resumable,
+            history_ms,
         })
     }
 }

@@ -177,6 +177,10 @@ pub(crate) fn show(args: &WorkloadArgs) -> Result<(), Failure> {
             words(&work["user"]),
             when(&work["submitted_unix_ms"]),
         );
+        if let Some(arrived) = work["arrived"].as_object() {
+            let word = |key: &str| arrived.get(key).map(words).unwrap_or_default();
+            text += &format!("  in Slurm: job {}, partition {}\n", word("shown"), word("queue"));
+        }
         text += &declared_text(&work["declared"]);
         text += &format!("  charged so far: {}\n", gpu_time(&work["charged_gpu_ms"]));
         if work["why"].is_object() {

@@ -38,7 +38,7 @@ pub use cluster::{Cluster, HostSpec, HostState, Placement};
 pub use policy::{Decision, Plan, Policy, Reservation, Victim};
 pub use reason::{EvictReason, StartReason, WaitReason};
 pub use scheduler::{Command, Event, Scheduler};
-pub use state::{Notice, Settings, State, Stop};
+pub use state::{Notice, PastRun, Settings, State, Stop};
 pub use terms::{OpenTerm, Term};
 pub use tree::{BudgetNode, Tree};
 pub use units::{BudgetIx, HostIx, ModelIx, SpanMs, TimeMs, WorkloadIx};

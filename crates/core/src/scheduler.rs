@@ -3,7 +3,7 @@
 use crate::cluster::Placement;
 use crate::policy::{Decision, Plan, Policy, Victim};
 use crate::reason::{EvictReason, WaitReason};
-use crate::state::{State, Stop, Taken};
+use crate::state::{PastRun, State, Stop, Taken};
 use crate::tree::BudgetNode;
 use crate::units::{BudgetIx, HostIx, TimeMs, WorkloadIx};
 use crate::workload::{Refusal, WorkloadSpec};
@@ -23,6 +23,8 @@ pub enum Event {
     StartedAt(WorkloadIx, TimeMs),
     /// A workload that waits was found running, started by somebody else: where, and since when.
     Found(WorkloadIx, Placement, TimeMs),
+    /// A run that is over is heard of only now: nobody decided it, and nobody saw it.
+    Ran(PastRun),
     /// An attempt has stopped.
     Stopped(WorkloadIx, Stop),
     /// The same, heard of late: it stopped at a moment that lies behind, and is charged until then only.
@@ -126,6 +128,7 @@ impl Scheduler {
             Event::Found(workload, placement, since) => {
                 state.found(workload, placement, since).map(|()| None)
             }
+            Event::Ran(run) => state.ran(&run).map(|()| None),
             Event::Stopped(workload, stop) => state.stopped(workload, stop, at).map(|()| None),
             Event::StoppedAt(workload, stop, ended) => {
                 state.stopped(workload, stop, ended).map(|()| None)

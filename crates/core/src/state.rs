@@ -70,6 +70,25 @@ pub enum End {
     HostFailed,
 }
 
+/// A run that is over and that nobody decided: what it is charged is all that is left of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastRun {
+    /// Whose it was: a leaf.
+    pub budget: BudgetIx,
+    /// One of the hosts that it ran on: its rate counts.
+    pub host: HostIx,
+    /// With how many GPUs.
+    pub gpus: u32,
+    /// What it had declared.
+    pub min_runtime: SpanMs,
+    /// What of that its limit left: its contract.
+    pub protection: SpanMs,
+    /// When it began.
+    pub since: TimeMs,
+    /// When it ended.
+    pub ended: TimeMs,
+}
+
 /// How a decided start gets its GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
@@ -98,8 +117,8 @@ pub enum Notice {
     Preempted(WorkloadIx),
     /// An attempt ended, whatever follows for its workload.
     Stopped(WorkloadIx, Stop),
-    /// What was charged before now is other than was known (a start or an end that was heard of late).
-    Corrected(WorkloadIx),
+    /// What was charged before now is other than was known (a start, an end or a whole run that was heard of late).
+    Corrected(BudgetIx),
     /// A workload ended for good. Its place may be used again once the notices are taken.
     Ended(WorkloadIx, End),
     /// Hosts are reserved, or reserved anew.
@@ -253,10 +272,21 @@ impl State {
     #[must_use]
     pub fn would_be_allocated(&self, workload: WorkloadIx, rate: u64) -> bool {
         let workload = self.workload(workload);
-        let budget = workload.spec.budget;
-        let contract =
-            u128::from(workload.spec.gpus) * u128::from(rate) * u128::from(workload.protection().0);
-        workload.spec.min_runtime > SpanMs::ZERO
+        let units = u64::from(workload.spec.gpus) * rate;
+        let spec = &workload.spec;
+        self.is_allocated(spec.budget, units, spec.min_runtime, workload.protection())
+    }
+
+    /// Rule 1, for so many units in a budget.
+    fn is_allocated(
+        &self,
+        budget: BudgetIx,
+        units: u64,
+        min_runtime: SpanMs,
+        protection: SpanMs,
+    ) -> bool {
+        let contract = u128::from(units) * u128::from(protection.0);
+        min_runtime > SpanMs::ZERO
             && self.tree.fraction(budget) > 0
             && self.has_room(budget, contract)
     }

@@ -3,7 +3,7 @@
 use bursar_core::state::Stop;
 use bursar_core::tree::BudgetNode;
 use bursar_core::{
-    BudgetIx, BudgetPolicy, Event, HostIx, HostSpec, ModelIx, Scheduler, Settings, SpanMs,
+    BudgetIx, BudgetPolicy, Event, HostIx, HostSpec, ModelIx, PastRun, Scheduler, Settings, SpanMs,
     StartReason, State, Status, TimeMs, Tree, WorkloadIx, WorkloadSpec,
 };
 
@@ -131,6 +131,47 @@ fn what_others_started_is_charged_and_protected_like_any_other() {
     assert_eq!(core.state().workload(other).placement, [(HostIx(0), 4)]);
     apply(&mut core, 30, Event::Stopped(w, Stop::Completed));
     assert_eq!(charged(&core, 1), 4 * 25);
+}
+
+#[test]
+fn a_run_that_is_heard_of_when_it_is_over_is_charged_for_its_time_alone() {
+    let mut core = core();
+    let run = |budget: u32, min_runtime: SpanMs, from: u64, to: u64| PastRun {
+        budget: BudgetIx(budget),
+        host: HostIx(1),
+        gpus: 4,
+        min_runtime,
+        protection: min_runtime,
+        since: at(from),
+        ended: at(to),
+    };
+    // Others run meanwhile: their charge goes on.
+    let w = apply(&mut core, 0, work(1, 1, 4, SpanMs::hours(1))).expect("a place");
+    apply(&mut core, 0, Event::Started(w));
+    let hour = SpanMs::hours(1);
+    apply(&mut core, 100, Event::Ran(run(1, hour, 20, 50)));
+    assert_eq!((charged(&core, 1), charged(&core, 0), charged(&core, 2)), (520, 520, 0));
+    // Rule 1: without a contract nobody is charged.
+    apply(&mut core, 110, Event::Ran(run(2, SpanMs::ZERO, 20, 50)));
+    let unallocated = core.state().ledger.account(BudgetIx(2)).unallocated.total(at(110));
+    assert_eq!((charged(&core, 2), unallocated), (0, 4 * 30 * u128::from(MINUTE)));
+    // Longer ago than the lookback: the ratio does not know of it, a hard limit does.
+    apply(&mut core, 800, Event::Ran(run(2, hour, 10, 100)));
+    let state = core.state();
+    let (now, b) = (state.now(), BudgetIx(2));
+    assert_eq!((charged(&core, 2), state.ledger.used_units(b, now)), (360, 0));
+    // Partly.
+    apply(&mut core, 801, Event::Ran(run(2, hour, 191, 231)));
+    let state = core.state();
+    assert_eq!(state.ledger.used_units(b, state.now()), 4 * 30 * u128::from(MINUTE));
+    apply(&mut core, 811, Event::Tick);
+    let state = core.state();
+    assert_eq!(state.ledger.used_units(b, state.now()), 4 * 20 * u128::from(MINUTE));
+    // Nobody's: neither a leaf nor a host.
+    let refused = core.apply(at(812), Event::Ran(run(0, hour, 20, 50)));
+    assert!(refused.is_err(), "{refused:?}");
+    let nowhere = PastRun { host: HostIx(9), ..run(1, hour, 20, 50) };
+    assert!(core.apply(at(812), Event::Ran(nowhere)).is_err());
 }
 
 #[test]

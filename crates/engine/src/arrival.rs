@@ -1,6 +1,6 @@
 //! Work that comes through a queue of the engine's own.
 
-use crate::observation::Moment;
+use crate::observation::{Moment, Outcome};
 use std::collections::BTreeMap;
 
 /// Work that somebody gave to the engine's own queue, as the engine sees it now. It waits there until a
@@ -33,6 +33,27 @@ pub struct Arrival {
     pub submitted_at: Moment,
     /// How far it is.
     pub state: ArrivalState,
+}
+
+/// A run of work of the engine's own queue that is over, as the engine accounts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastRun {
+    /// What the engine calls it: one run has one name, and no other has it.
+    pub run: String,
+    /// The work, its state being where and since when it ran.
+    pub arrival: Arrival,
+    /// Other names that the same work may have been told by.
+    pub aliases: Vec<String>,
+    /// When it began.
+    pub started_at: Moment,
+    /// When it ended.
+    pub ended_at: Moment,
+    /// Where: hosts, and how many GPUs on each.
+    pub placement: Vec<(String, u32)>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whether it went back into the engine's queue.
+    pub returned: bool,
 }
 
 /// How far an [`Arrival`] is.

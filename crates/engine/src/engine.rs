@@ -1,9 +1,9 @@
 //! The trait.
 
-use crate::arrival::Arrival;
+use crate::arrival::{Arrival, PastRun};
 use crate::error::Error;
 use crate::key::AttemptKey;
-use crate::observation::{HostFacts, Observation};
+use crate::observation::{HostFacts, Moment, Observation};
 use crate::order::StartOrder;
 
 /// What carries out decisions on the hosts of a cluster.
@@ -35,6 +35,23 @@ pub trait Engine: Send {
     /// `Io` if it cannot be seen now. That says nothing about it: it is not an empty list.
     fn arrivals(&mut self) -> Result<Option<Vec<Arrival>>, Error> {
         Ok(None)
+    }
+
+    /// All runs of work of the engine's own queue that ended since a moment, as the engine accounts them: those that
+    /// observations told of, too. What was told and then [taken](Engine::took_past_runs) need not be told again, and may be.
+    ///
+    /// # Errors
+    /// `Io` if they cannot be known now. That says nothing about them: it is not an empty list.
+    fn past_runs(&mut self, _since: Moment) -> Result<Vec<PastRun>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// All that [`past_runs`](Engine::past_runs) told last is in the books.
+    ///
+    /// # Errors
+    /// `Io` if that could not be kept; it is told again then.
+    fn took_past_runs(&mut self) -> Result<(), Error> {
+        Ok(())
     }
 
     /// How often to ask [`has_news`](Engine::has_news) between two looks, where that costs far less than a look.
@@ -138,6 +155,14 @@ pub trait Engine: Send {
 impl<E: Engine + ?Sized> Engine for Box<E> {
     fn arrivals(&mut self) -> Result<Option<Vec<Arrival>>, Error> {
         (**self).arrivals()
+    }
+
+    fn past_runs(&mut self, since: Moment) -> Result<Vec<PastRun>, Error> {
+        (**self).past_runs(since)
+    }
+
+    fn took_past_runs(&mut self) -> Result<(), Error> {
+        (**self).took_past_runs()
     }
 
     fn news_every(&self) -> Option<std::time::Duration> {

@@ -49,7 +49,7 @@ mod signal;
 pub mod testkit;
 
 pub use account::{Account, account};
-pub use arrival::{Arrival, ArrivalState};
+pub use arrival::{Arrival, ArrivalState, PastRun};
 pub use engine::{Engine, LogChunk, Signal};
 pub use error::{Error, ErrorKind};
 pub use files::allow_open_files;

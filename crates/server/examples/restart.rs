@@ -61,6 +61,8 @@ impl Play {
             budgets,
             owners: vec!["boss".into()],
             scheduled: None,
+            terms: Vec::new(),
+            terms_until_ms: None,
         };
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let first = [record(1, Body::Created(created)), record(2, Body::BudgetsChanged(change))];
@@ -134,7 +136,15 @@ impl Play {
 
     fn stop(&mut self, workload: u64, attempt: u32, outcome: Outcome) -> Result<(), Failure> {
         let (ended_ms, exit_code, detail) = (None, Some(0), None);
-        self.put(Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail })
+        self.put(Body::Stopped {
+            workload,
+            attempt,
+            outcome,
+            ended_ms,
+            exit_code,
+            detail,
+            run: None,
+        })
     }
 
     fn write(&mut self) -> Result<(), Failure> {
@@ -161,6 +171,7 @@ fn open(data: &Path, label: &str) -> Result<f64, Failure> {
     let engine = LocalEngine::open(&data.join("engine"), LocalOptions::new(vec!["true".into()]))?;
     let options = StartOptions {
         watches: false,
+        reads_past_first: false,
         checkpoint_root: data.join("checkpoints"),
         log_bytes_max: 1,
         log_files_max: 1,

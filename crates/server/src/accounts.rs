@@ -65,6 +65,8 @@ mod tests {
             budgets: serde_json::from_str(r#"{"a": {"share": 1}}"#).expect("a tree"),
             owners: vec![owner.into()],
             scheduled: None,
+            terms: Vec::new(),
+            terms_until_ms: None,
         };
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let first = record(1, Body::Created(created));

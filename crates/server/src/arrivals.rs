@@ -3,7 +3,7 @@
 
 use bursar_engine::{Arrival, ArrivalState, Moment};
 use bursar_site::declare::{Duration, WorkloadDoc};
-use bursar_site::record::Arrived;
+use bursar_site::record::{Arrived, Outcome};
 use bursar_site::{Body, Budgets, Ending, Incoming, Refused, Site, Stage, Work};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +63,13 @@ pub(crate) struct Comings {
 }
 
 /// The records that follow from the engine's queue: what came, and what waits no longer for something else.
-pub(crate) fn comings(site: &Site, arrivals: &[Arrival], accounts: &AccountBudgets) -> Comings {
+pub(crate) fn comings(
+    site: &Site,
+    arrivals: &[Arrival],
+    accounts: &AccountBudgets,
+    watches: bool,
+    now: u64,
+) -> Comings {
     let mut comings = Comings::default();
     let mut number = site.next_number();
     let mut known = BTreeSet::new();
@@ -86,9 +92,20 @@ pub(crate) fn comings(site: &Site, arrivals: &[Arrival], accounts: &AccountBudge
                         continue;
                     }
                     Stage::Ended(_) => site.comes_again(work.number).map(|body| (None, body)),
-                    Stage::Waits if work.held.is_some() && is_ready(arrival) => {
-                        site.is_ready(work.number).map(|body| (None, body))
-                    }
+                    Stage::Waits if work.held.is_some() => match told_of_held(work, arrival, now) {
+                        None => continue,
+                        Some(Told::Ready) => site.is_ready(work.number).map(|body| (None, body)),
+                        Some(Told::Waits(why)) => {
+                            site.hold_back(work.number, why, None).map(|body| (None, body))
+                        }
+                    },
+                    // It was governed before: somebody else decides by now.
+                    Stage::Live(_) if watches && !work.has_open_attempt() => match &arrival.state {
+                        ArrivalState::NotYet(why) => {
+                            site.hold_back(work.number, why.clone(), None).map(|body| (None, body))
+                        }
+                        ArrivalState::Waits | ArrivalState::Runs { .. } => continue,
+                    },
                     Stage::Waits | Stage::Live(_) => continue,
                 }
             }
@@ -110,8 +127,52 @@ pub(crate) fn comings(site: &Site, arrivals: &[Arrival], accounts: &AccountBudge
     comings
 }
 
-const fn is_ready(arrival: &Arrival) -> bool {
-    matches!(arrival.state, ArrivalState::Waits | ArrivalState::Runs { .. })
+/// What is new of work that is held.
+enum Told {
+    /// It may enter the queue.
+    Ready,
+    /// It waits for something else than was known.
+    Waits(String),
+}
+
+fn told_of_held(work: &Work, arrival: &Arrival, now: u64) -> Option<Told> {
+    let is_over = work.held_until_ms.is_none_or(|until| until <= now);
+    match &arrival.state {
+        ArrivalState::Runs { .. } => Some(Told::Ready),
+        ArrivalState::Waits => is_over.then_some(Told::Ready),
+        ArrivalState::NotYet(why) => {
+            (is_over && work.held.as_ref() != Some(why)).then(|| Told::Waits(why.clone()))
+        }
+    }
+}
+
+/// How long the second start in a row waits that came to nothing, in milliseconds. The first is made at once: what was in
+/// its way may have passed.
+const BACK_OFF_MS: u64 = 5_000;
+
+/// How often that is doubled at most: 320 s.
+const BACK_OFF_DOUBLED_MAX: u32 = 6;
+
+/// What waits a while before it is started again, among the workloads of attempts that have just ended: that of which so
+/// many starts in a row came to nothing. Meanwhile its GPUs are others', and others are asked for.
+pub(crate) fn backing_off(site: &Site, ended: &[Body], now: u64) -> Vec<Body> {
+    let lost = ended.iter().filter_map(|body| match body {
+        Body::Stopped { workload, outcome: Outcome::Lost, .. } => site.work(*workload),
+        _ => None,
+    });
+    let hold = |work: &Work| {
+        let is_live = matches!(work.stage, Stage::Live(_)) && !work.has_open_attempt();
+        let in_vain = work.attempts.iter().rev().take_while(|attempt| {
+            attempt.started_ms.is_none() && attempt.outcome == Some(Outcome::Lost)
+        });
+        let times = u32::try_from(in_vain.count()).unwrap_or(u32::MAX);
+        let doubled = times.checked_sub(2).filter(|_| is_live)?.min(BACK_OFF_DOUBLED_MAX);
+        let until = now + (BACK_OFF_MS << doubled);
+        let why = work.latest().and_then(|attempt| attempt.detail.clone()).unwrap_or_default();
+        let why = format!("{times} starts in a row came to nothing, the last one since {why}");
+        site.hold_back(work.number, why, Some(until)).ok()
+    };
+    lost.filter_map(hold).collect()
 }
 
 /// Work that runs and that no order of ours started, which the site still has for waiting: the first that is to be
@@ -143,7 +204,7 @@ pub(crate) fn running(site: &Site, arrivals: &[Arrival]) -> BTreeSet<u64> {
     runs.filter_map(|one| site.arrival(&one.name)).map(|work| work.number).collect()
 }
 
-fn incoming(
+pub(crate) fn incoming(
     site: &Site,
     arrival: &Arrival,
     accounts: &AccountBudgets,

@@ -1,7 +1,7 @@
 //! How attempts ended: over which span each is charged, and what follows from its end.
 
 use crate::clock::Clock;
-use bursar_engine::{Exited, Moment, Outcome as Seen};
+use bursar_engine::{Exited, Moment, Outcome as Seen, PastRun};
 use bursar_site::record::Outcome;
 use bursar_site::views::Wanted;
 use bursar_site::work::ENDED_BY_SIGNAL;
@@ -111,6 +111,33 @@ pub(crate) fn lost(
         ended_ms: (span.until < now).then_some(span.until),
         exit_code: None,
         detail: Some(why.to_owned()),
+        run: None,
+    }
+}
+
+/// From when to when a run that is over was, in milliseconds of the site; what was before the site counts from its begin.
+pub(crate) fn span_of(run: &PastRun, clock: &impl Clock) -> (u64, u64) {
+    match clock.site_ms(run.started_at) {
+        0 => (0, clock.site_ms(run.ended_at)),
+        since => (since, since + between(run.started_at, run.ended_at)),
+    }
+}
+
+/// How a run ended that nobody ordered to leave: the outcome, the exit code, and what more was said.
+pub(crate) fn outcome_of(seen: &Seen) -> (Outcome, Option<i32>, Option<String>) {
+    match seen {
+        Seen::Exit { code: 0 } => (Outcome::Completed, Some(0), None),
+        Seen::Exit { code } => (Outcome::Failed, Some(*code), None),
+        Seen::Signal { number } => {
+            (Outcome::Failed, None, Some(format!("{ENDED_BY_SIGNAL}{number}")))
+        }
+        Seen::StartFailed { reason } => {
+            (Outcome::Failed, None, Some(format!("could not be started: {reason}")))
+        }
+        Seen::Cancelled { reason } => (Outcome::Cancelled, None, Some(reason.clone())),
+        Seen::Lost { reason } | Seen::NotStarted { reason } => {
+            (Outcome::Lost, None, Some(reason.clone()))
+        }
     }
 }
 
@@ -155,7 +182,7 @@ pub(crate) fn stopped(
     };
     let ended_ms = (span.until < now).then_some(span.until);
     let (workload, attempt) = (work.number, attempt.number);
-    Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail }
+    Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail, run: None }
 }
 
 #[cfg(test)]

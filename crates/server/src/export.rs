@@ -7,8 +7,10 @@ use crate::history;
 use crate::journal::JournalError;
 use bursar_site::record::{HostDoc, Outcome, SettingsDoc};
 use bursar_site::site::{HostSaid, HostTurn};
+use bursar_site::terms::TermDoc;
 use bursar_site::{BudgetDoc, Ending, Site, Stage, Work};
 use bursar_store::Reader;
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -38,6 +40,10 @@ pub struct History {
     hosts: Vec<HostDoc>,
     rates_milli: BTreeMap<String, u64>,
     settings: SettingsDoc,
+    /// The wall clock at the site's moment 0.
+    unix_ms: u64,
+    /// Whether GPU-hours went from one term to another, which a scenario cannot tell.
+    has_transfers: bool,
     now_ms: u64,
     /// Where the file's moment 0 lies, in milliseconds since the site was created.
     begin_ms: u64,
@@ -74,12 +80,25 @@ impl History {
             hosts: created.hosts.clone(),
             rates_milli: created.rates_milli.clone(),
             settings: created.settings.clone(),
+            unix_ms: created.unix_ms,
+            has_transfers: site.has_transfers(),
             now_ms,
             begin_ms,
             trees: from_then_on(trees.collect(), begin_ms),
             host_events: host_events(site, begin_ms),
             works: site.works().filter(is_there).cloned().collect(),
         }
+    }
+
+    /// How many milliseconds it has.
+    #[must_use]
+    pub const fn span_ms(&self) -> u64 {
+        self.now_ms - self.begin_ms
+    }
+
+    /// As if this tree had been in force all the time.
+    pub fn put_under(&mut self, tree: BTreeMap<String, BudgetDoc>) {
+        self.trees = vec![(0, tree)];
     }
 
     /// A moment as the file has it.
@@ -104,7 +123,7 @@ impl History {
             let span = |ms: Option<u64>| ms.map(seconds).unwrap_or_default();
             let fields = [
                 work.number.to_string(),
-                self.at(work.submitted_ms),
+                self.at(submitted_ms(work)),
                 one.budget.clone(),
                 one.gpus.to_string(),
                 seconds(runtime),
@@ -149,7 +168,12 @@ impl History {
             live += u64::from(is_open);
             works += &self.item(work, runtime);
         }
-        let notes = notes(idle, live, divided, open);
+        let mut notes = notes(idle, live, divided, open);
+        if self.has_transfers {
+            notes.push(
+                "transfers between terms are not in it: each has the limit that was written".into(),
+            );
+        }
         for note in &notes {
             let _ = writeln!(text, "# {note}");
         }
@@ -191,6 +215,14 @@ impl History {
             seconds(set.reservation_age_ms),
             set.debug_hosts
         );
+        // Days and months of terms are counted from there.
+        let begins = i64::try_from(self.unix_ms.saturating_add(self.begin_ms)).ok();
+        if let Some(begins) = begins.and_then(|ms| Timestamp::from_millisecond(ms).ok()) {
+            let _ = writeln!(text, "  begins: {begins}");
+        }
+        if let Some(zone) = &set.time_zone {
+            let _ = writeln!(text, "  time_zone: {}", quoted(zone));
+        }
         if !self.host_events.is_empty() {
             text += "hosts_events:\n";
         }
@@ -212,7 +244,7 @@ impl History {
         let one = &work.declared;
         let mut fields = vec![
             format!("id: {}", quoted(&work.number.to_string())),
-            format!("submit: {}", self.at(work.submitted_ms)),
+            format!("submit: {}", self.at(submitted_ms(work))),
             format!("budget: {}", quoted(&one.budget)),
         ];
         fields.extend(match one.shape {
@@ -254,9 +286,8 @@ impl History {
     /// What its attempts were, as a scenario has it.
     fn ran(&self, work: &Work) -> Vec<String> {
         let mut ran = Vec::new();
-        // What was found running began before it was known here; and an engine that rounds its moments may have one attempt
-        // begin before the end of the last.
-        let mut earliest_ms = work.submitted_ms.max(self.begin_ms);
+        // An engine that rounds its moments may have one attempt begin before the end of the last.
+        let mut earliest_ms = submitted_ms(work).max(self.begin_ms);
         for attempt in &work.attempts {
             let Some(start_ms) = attempt.started_ms.map(|start| start.max(earliest_ms)) else {
                 continue;
@@ -304,6 +335,12 @@ impl History {
     }
 }
 
+/// When it was submitted, as far as is known: what began to run before it was known here was there by then.
+fn submitted_ms(work: &Work) -> u64 {
+    let first = work.attempts.iter().filter_map(|attempt| attempt.started_ms).min();
+    first.map_or(work.submitted_ms, |first| first.min(work.submitted_ms))
+}
+
 /// The trees from a moment on: the one in force then, and those that came later. Moments count from it.
 fn from_then_on<T>(mut trees: Vec<(u64, T)>, begin_ms: u64) -> Vec<(u64, T)> {
     let in_force = trees.partition_point(|(at_ms, _)| *at_ms <= begin_ms).max(1) - 1;
@@ -349,6 +386,21 @@ fn notes(idle: u64, live: u64, divided: u64, open: Open) -> Vec<String> {
     );
     add(divided, "left out: their budget was divided later");
     notes
+}
+
+/// A term as scenarios have it.
+fn term(term: &TermDoc) -> String {
+    let mut fields = Vec::new();
+    if let Some(each) = term.each {
+        fields.push(format!("each: {}", each.word()));
+    }
+    fields.extend(term.from.as_deref().map(|from| format!("from: {}", quoted(from))));
+    fields.extend(term.until.as_deref().map(|until| format!("until: {}", quoted(until))));
+    fields.push(format!("limit: {}", thousandths((term.limit * 1_000.0).round() as u64)));
+    if term.carry_over {
+        fields.push("carry_over: true".to_owned());
+    }
+    format!("{{{}}}", fields.join(", "))
 }
 
 fn kind(work: &Work) -> &'static str {
@@ -428,6 +480,10 @@ impl<'a> Shares<'a> {
             }
             if let Some(limit) = doc.limit {
                 let _ = writeln!(text, "{indent}  limit: {}", limit.round());
+            }
+            if !doc.terms.is_empty() {
+                let terms: Vec<String> = doc.terms.iter().map(term).collect();
+                let _ = writeln!(text, "{indent}  terms: [{}]", terms.join(", "));
             }
             if self.is_divided(path) {
                 let _ = writeln!(text, "{indent}  children:");

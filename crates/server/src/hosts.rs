@@ -67,6 +67,8 @@ mod tests {
             budgets,
             owners: vec!["boss".into()],
             scheduled: None,
+            terms: Vec::new(),
+            terms_until_ms: None,
         };
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let (first, second) =

@@ -10,6 +10,7 @@ pub mod arrivals;
 pub mod clock;
 pub mod daemon;
 pub mod driver;
+pub mod effect;
 mod ended;
 pub mod events;
 pub mod export;
@@ -26,6 +27,7 @@ pub mod metrics;
 pub mod otel;
 #[cfg(target_os = "linux")]
 mod ours;
+mod past;
 pub mod plain;
 pub mod queue;
 mod reconcile;

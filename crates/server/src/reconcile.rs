@@ -18,6 +18,8 @@ pub(crate) struct News {
     pub(crate) bodies: Vec<Body>,
     /// Attempts that have ended and are known to have: the engine may forget them.
     pub(crate) forget: Vec<AttemptKey>,
+    /// Workloads that run by our books, and of which an engine with a queue of its own says nothing: its accounts may.
+    pub(crate) vanished: BTreeSet<u64>,
     /// When there is more news of what was seen now.
     pub(crate) more_at: Option<u64>,
 }
@@ -74,10 +76,13 @@ pub(crate) fn differences(
             // It runs, and is to be claimed: somebody else started it.
             None if attempt.started_ms.is_some()
                 && runs.is_some_and(|runs| runs.contains(&workload)) => {}
+            None if attempt.started_ms.is_some() && runs.is_some() => {
+                news.vanished.insert(workload);
+            }
             None if attempt.started_ms.is_some() => {
                 let span = Span::of_vanished(attempt, now, clock);
                 let why = "the engine knows nothing of it any more";
-                news.bodies.push(lost(work, attempt, why, (span, now), runs.is_some()));
+                news.bodies.push(lost(work, attempt, why, (span, now), false));
             }
             // Cancelled before the engine heard of it.
             None if matches!(wanted, Wanted::Stop { .. }) => news.bodies.push(Body::Stopped {
@@ -87,6 +92,7 @@ pub(crate) fn differences(
                 ended_ms: None,
                 exit_code: None,
                 detail: None,
+                run: None,
             }),
             None => {}
         }
@@ -97,6 +103,24 @@ pub(crate) fn differences(
         }
     }
     news
+}
+
+/// The ends of attempts of which neither the engine nor its accounts know anything.
+pub(crate) fn lost_for_good(
+    site: &Site,
+    vanished: &BTreeSet<u64>,
+    now: u64,
+    clock: &impl Clock,
+) -> Vec<Body> {
+    let works = vanished.iter().filter_map(|&number| site.work(number));
+    let open = works.filter_map(|work| Some((work, work.latest()?)));
+    open.filter(|(_, attempt)| attempt.started_ms.is_some() && attempt.ended_ms.is_none())
+        .map(|(work, attempt)| {
+            let span = Span::of_vanished(attempt, now, clock);
+            let why = "the engine knows nothing of it any more";
+            lost(work, attempt, why, (span, now), true)
+        })
+        .collect()
 }
 
 /// Whether the site knows that an attempt has ended.

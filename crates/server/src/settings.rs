@@ -27,6 +27,8 @@ pub struct SettingsWanted {
     pub default_min_runtime_ms: Option<u64>,
     /// How long before its protection ends a workload is warned.
     pub warn_before_ms: Option<u64>,
+    /// Where days and months of terms begin and end.
+    pub time_zone: Option<String>,
 }
 
 fn span(ms: u64) -> String {
@@ -54,7 +56,12 @@ impl SettingsWanted {
                 .default_min_runtime_ms
                 .unwrap_or_else(|| usual.default_min_runtime_ms.min(horizon_ms)),
             warn_before_ms: self.warn_before_ms.unwrap_or(usual.warn_before_ms),
+            time_zone: self.time_zone.clone(),
         };
+        if let Some(zone) = &settings.time_zone {
+            bursar_site::terms::time_zone(zone)
+                .map_err(|message| format!("settings.time_zone: {message}"))?;
+        }
         for (name, ms) in [("lookback", settings.lookback_ms), ("horizon", settings.horizon_ms)] {
             if ms == 0 {
                 return Err(format!("settings.{name}: 0 is not allowed; give a span such as 8h"));
@@ -101,7 +108,10 @@ impl SettingsWanted {
             ),
             ("debug_hosts", self.debug_hosts.map(|n| n.to_string()), known.debug_hosts.to_string()),
         ];
-        let all = spans.into_iter().chain(numbers);
+        let utc = || "UTC".to_owned();
+        let zone = known.time_zone.clone().unwrap_or_else(utc);
+        let zone = [("time_zone", self.time_zone.clone(), zone)];
+        let all = spans.into_iter().chain(numbers).chain(zone);
         let differ = all.filter_map(|(name, wanted, known)| {
             wanted.filter(|wanted| *wanted != known).map(|wanted| (name, wanted, known))
         });

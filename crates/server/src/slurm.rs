@@ -44,6 +44,9 @@ pub struct SlurmWanted {
     pub gate: Option<PathBuf>,
     /// Whether jobs that do not say so may be resumed.
     pub resumable: bool,
+    /// How long before its creation a new site begins, in milliseconds: what Slurm accounts since then is in its books
+    /// before it decides anything.
+    pub history_ms: u64,
 }
 
 impl SlurmWanted {
@@ -89,15 +92,60 @@ impl SlurmWanted {
         })
     }
 
-    /// All work may be placed on all nodes of a site, so its partitions have the same ones.
+    /// The partitions are there, and, since all work may be placed on all nodes of a site, have the same nodes.
     fn check_nodes(&self) -> Result<(), String> {
-        if self.options.partitions.len() < 2 {
-            return Ok(());
-        }
+        self.check_conf()?;
         let answer =
             self.clients.run(&partitions_call()).map_err(|error| format!("slurm: {error}"))?;
         let all = read_partitions(&answer).map_err(|why| format!("slurm: {why}"))?;
         must_share_nodes(&self.options.partitions, &all)
+    }
+
+    /// What is wrong with the files that were named: said before a client tells of it in its own way.
+    fn check_conf(&self) -> Result<(), String> {
+        let conf = self.clients.env.get("SLURM_CONF").map(PathBuf::from);
+        // Whom the clients run as may see what we do not.
+        if let Some(conf) = &conf
+            && matches!(conf.try_exists(), Ok(false))
+        {
+            return Err(format!(
+                "slurm.conf: there is no file {}; give that of slurm.conf, or leave it out where Slurm finds it by itself",
+                conf.display()
+            ));
+        }
+        let Some(gate) = self.gate.as_ref().filter(|_| self.mode == SlurmMode::Govern) else {
+            return Ok(());
+        };
+        if !gate.is_dir() {
+            return Err(format!(
+                "slurm.gate: there is no folder {}; give that of slurm.conf on the controller, or leave it out if somebody else writes the table there",
+                gate.display()
+            ));
+        }
+        // Where the controller's own files are elsewhere, as with configuration by slurmctld itself, none of this can be told.
+        let beside = conf.as_deref().and_then(Path::parent);
+        if let Some(beside) = beside
+            && beside.join("job_submit.lua").is_file()
+            && !gate.join("slurm.conf").is_file()
+        {
+            return Err(format!(
+                "slurm.gate: {} is not the folder of slurm.conf, {}: slurmctld reads the table beside its job_submit.lua",
+                gate.display(),
+                beside.display()
+            ));
+        }
+        Ok(())
+    }
+
+    /// The accounts that are said to be budgets which are none.
+    #[must_use]
+    pub fn not_budgets(&self, is_budget: impl Fn(&str) -> bool) -> Vec<String> {
+        let wrong = self.accounts.0.iter().filter(|(_, path)| !is_budget(path));
+        wrong
+            .map(|(account, path)| {
+                format!("slurm.accounts: {account}: there is no budget '{path}'; name one of bursar budget show")
+            })
+            .collect()
     }
 
     /// If it was governed before and is only watched now: gives all that waits back to Slurm, in the order of the site.
@@ -150,6 +198,13 @@ fn must_share_nodes(wanted: &[String], all: &[Partition]) -> Result<(), String> 
         let found = all.iter().find(|one| one.name == *name)?;
         Some(found.nodes.iter().collect())
     };
+    if let Some(gone) = wanted.iter().find(|name| nodes(name).is_none()) {
+        let there: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+        return Err(format!(
+            "slurm.partitions: there is no partition '{gone}'; give one of {}",
+            there.join(", ")
+        ));
+    }
     let first = nodes(&wanted[0]);
     match wanted.iter().find(|name| nodes(name) != first) {
         Some(other) => Err(format!(
@@ -289,6 +344,10 @@ mod tests {
         assert_eq!(check(&["gpu", "long"]), Ok(()));
         let said = check(&["gpu", "long", "old"]).expect_err("others");
         assert!(said.starts_with("slurm.partitions: gpu and old have different nodes"), "{said}");
-        assert!(check(&["gpu", "none"]).is_err());
+        let said = check(&["gpu", "none"]).expect_err("none");
+        assert_eq!(
+            said,
+            "slurm.partitions: there is no partition 'none'; give one of gpu, long, old"
+        );
     }
 }

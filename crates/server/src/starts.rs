@@ -106,6 +106,7 @@ fn ends(
             ended_ms: None,
             exit_code: None,
             detail: Some(format!("could not be started: {why}")),
+            run: None,
         }]),
         Trouble::Failed(why) if has(TRY_FOR) => {
             let why = format!("could not be started: {why}");

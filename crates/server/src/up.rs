@@ -203,6 +203,7 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
     if store.head().seq == 0 {
         settings.clone()?;
     }
+    let is_new = store.head().seq == 0;
     let first = {
         let (options, found, id) = (options.clone(), found.clone(), owner.id.clone());
         move || first_records(&options, &found, settings.unwrap_or_default(), id)
@@ -214,6 +215,8 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
         accounts: options.accounts,
         report_key: is_short.then(|| report_key.clone()),
         watches: options.slurm.as_ref().is_some_and(|slurm| slurm.mode == SlurmMode::Watch),
+        reads_past_first: store.head().seq == 0
+            && options.slurm.as_ref().is_some_and(|slurm| slurm.history_ms > 0),
         account_budgets: options
             .slurm
             .as_ref()
@@ -243,6 +246,13 @@ fn bring_up(mut options: UpOptions) -> Result<Up, String> {
         listener.map_err(|error| format!("{}: {error}", socket.display()))?
     };
     if let Some(slurm) = &options.slurm {
+        let budgets = &daemon.site().budgets;
+        let wrong = slurm.not_budgets(|path| budgets.get(path).is_some());
+        // In a site that is there an owner may have removed it: that keeps nobody from coming up.
+        match wrong.first() {
+            Some(wrong) if is_new => return Err(wrong.clone()),
+            _ => notes.extend(wrong),
+        }
         notes.extend(slurm.hand_back(daemon.site())?);
         notes.push(slurm.told());
     }
@@ -463,7 +473,9 @@ fn first_records(
     let created = Created {
         name: options.name.clone(),
         site_id: Some(id),
-        unix_ms: wall_ms(),
+        // Moments of a site are counted from its begin, and none lies before it.
+        unix_ms: wall_ms()
+            .saturating_sub(options.slurm.as_ref().map_or(0, |slurm| slurm.history_ms)),
         settings,
         hosts: found
             .iter()
@@ -476,12 +488,15 @@ fn first_records(
             .collect(),
         rates_milli: BTreeMap::new(),
     };
+    let laid = bursar_site::terms::lay_out(&created, &options.budgets, 0, &[]);
     let change = BudgetsChanged {
         version: 1,
         reason: "the site's first budgets".into(),
         budgets: options.budgets.clone(),
         owners: vec![options.owner.clone()],
         scheduled: None,
+        terms: laid.terms,
+        terms_until_ms: laid.until_ms,
     };
     vec![Body::Created(created), Body::BudgetsChanged(change)]
 }

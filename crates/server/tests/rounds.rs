@@ -170,8 +170,15 @@ fn first() -> Vec<Body> {
     };
     let budgets = serde_json::from_str(r#"{"b": {"share": 1}}"#).expect("a tree");
     let owners = vec!["boss".into()];
-    let change =
-        BudgetsChanged { version: 1, reason: "first".into(), budgets, owners, scheduled: None };
+    let change = BudgetsChanged {
+        version: 1,
+        reason: "first".into(),
+        budgets,
+        owners,
+        scheduled: None,
+        terms: Vec::new(),
+        terms_until_ms: None,
+    };
     vec![Body::Created(created), Body::BudgetsChanged(change)]
 }
 
@@ -184,6 +191,7 @@ fn open(world: &World) -> Alive {
 fn open_from(world: &World, numbers_from: u64) -> Alive {
     let options = StartOptions {
         watches: false,
+        reads_past_first: false,
         account_budgets: bursar_server::arrivals::AccountBudgets::default(),
         checkpoint_root: "/nowhere".into(),
         log_bytes_max: 1,

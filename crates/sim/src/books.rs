@@ -286,7 +286,7 @@ impl<'a> Run<'a> {
     /// Occupied GPU-time of an attempt, as far as it lies in the span of the metrics.
     pub(super) fn count_attempt(&mut self, gpus: u64, started_ms: u64, ended_ms: u64) {
         let until_ms = self.measure.until_ms();
-        let started_ms = started_ms.max(self.measure.from_ms());
+        let started_ms = started_ms.max(self.measure.begin_ms());
         let span = ended_ms.min(until_ms).saturating_sub(started_ms);
         self.attempts_gpu_ms += u128::from(gpus) * u128::from(span);
     }
@@ -481,7 +481,7 @@ impl<'a> Run<'a> {
         let unallocated = state.ledger.account(BudgetIx(0)).unallocated.total(at);
         summary.unallocated_gpu_seconds = unallocated as f64 * to_seconds;
         summary.lost_gpu_seconds = self.lost.total as f64 / 1_000.0;
-        let measured_ms = self.measure.until_ms() - self.measure.from_ms();
+        let measured_ms = self.measure.until_ms() - self.measure.begin_ms();
         summary.measured_seconds = measured_ms as f64 / 1_000.0;
         summary.ended_seconds = self.now_ms as f64 / 1_000.0;
         let total_gpus = self.scenario.gpus_total();

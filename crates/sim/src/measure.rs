@@ -71,7 +71,7 @@ impl Measure {
     }
 
     /// Where the span begins.
-    pub(crate) const fn from_ms(&self) -> u64 {
+    pub(crate) const fn begin_ms(&self) -> u64 {
         self.from_ms
     }
 

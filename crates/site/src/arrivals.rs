@@ -73,6 +73,45 @@ impl Site {
         Ok(Body::Released { workload: number })
     }
 
+    /// What waits stays out of our queue, or is told anew why it does: until a moment, or until its engine says that it is
+    /// ready.
+    ///
+    /// # Errors
+    /// If it did not come through the engine's own queue, or does not wait.
+    pub fn hold_back(
+        &self,
+        number: u64,
+        why: String,
+        until_ms: Option<u64>,
+    ) -> Result<Body, Refused> {
+        let work = self.arrived(number)?;
+        if matches!(work.stage, Stage::Ended(_)) || work.has_open_attempt() {
+            return Err(Refused::conflict(format!("workload {number} does not wait")));
+        }
+        Ok(Body::HeldBack { workload: number, why, until_ms })
+    }
+
+    /// Folds [`Body::HeldBack`]: it leaves the core's queue, and when it enters it again it comes as a new one.
+    pub(crate) fn fold_held_back(
+        &mut self,
+        at: TimeMs,
+        number: u64,
+        why: &str,
+        until_ms: Option<u64>,
+    ) -> Result<(), String> {
+        let work = self.works.get_mut(&number).ok_or_else(|| format!("no workload {number}"))?;
+        if matches!(work.stage, Stage::Ended(_)) || work.has_open_attempt() {
+            return Err(format!("workload {number} does not wait"));
+        }
+        (work.held, work.held_until_ms) = (Some(why.to_owned()), until_ms);
+        if let Stage::Live(place) = work.stage {
+            work.wait_again();
+            self.places.remove(&place);
+            self.event(at, bursar_core::Event::Cancelled(place))?;
+        }
+        Ok(())
+    }
+
     fn arrived(&self, number: u64) -> Result<&Work, Refused> {
         let found = self.works.get(&number).filter(|work| work.arrived.is_some());
         found.ok_or_else(|| Refused::not_found(format!("no workload {number} came from a queue")))

@@ -2,8 +2,10 @@
 
 use crate::error::Refused;
 use crate::plain::printable;
-use bursar_core::BudgetIx;
+use crate::record::TermSpan;
+use crate::terms::{self, TermDoc};
 use bursar_core::tree::BudgetNode;
+use bursar_core::{BudgetIx, Term, TimeMs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -19,6 +21,9 @@ pub struct BudgetDoc {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1_000_000_000_000u64)]
     pub limit: Option<f64>,
+    /// Hard limits that hold for a time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub terms: Vec<TermDoc>,
     /// Who may divide it and see all of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<String>,
@@ -95,7 +100,12 @@ impl Budgets {
 
     /// The nodes for the core: the root first, parents before children, siblings by name.
     #[must_use]
-    pub fn nodes(&self, units_per_gpu_hour: u128) -> Vec<BudgetNode> {
+    pub fn nodes(
+        &self,
+        units_per_gpu_hour: u128,
+        terms: &[TermSpan],
+        before: impl Fn(&TermSpan) -> u128,
+    ) -> Vec<BudgetNode> {
         let mut nodes = vec![BudgetNode {
             path: String::new(),
             parent: None,
@@ -104,6 +114,18 @@ impl Budgets {
             terms: Vec::new(),
         }];
         push_nodes(&self.tree, BudgetIx(0), "", units_per_gpu_hour, &mut nodes);
+        for span in terms {
+            let Some(node) = self.index(&span.budget) else { continue };
+            let limit = i128::from(span.limit_milli) + i128::from(span.moved_milli);
+            nodes[node.at()].terms.push(Term {
+                series: span.series,
+                from: TimeMs(span.from_ms),
+                until: span.until_ms.map_or(TimeMs::NEVER, TimeMs),
+                units: u128::try_from(limit).unwrap_or(0) * units_per_gpu_hour / 1_000,
+                carries: span.carry_over,
+                before: before(span),
+            });
+        }
         nodes
     }
 
@@ -195,7 +217,7 @@ fn may_change(
                 "budget '{path}': only an owner of a budget above it may add or remove it"
             )));
         };
-        if (before.share, before.limit) != (after.share, after.limit)
+        if (before.share, before.limit, &before.terms) != (after.share, after.limit, &after.terms)
             || before.owners != after.owners
             || before.members != after.members
         {
@@ -211,7 +233,7 @@ fn may_change(
     Ok(())
 }
 
-fn join(above: &str, name: &str) -> String {
+pub(crate) fn join(above: &str, name: &str) -> String {
     if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") }
 }
 
@@ -239,6 +261,7 @@ fn check(
                 "budget '{path}': limit: {limit} is not a number of GPU-hours from 0 to 1e12"
             )));
         }
+        terms::check(&path, &budget.terms)?;
         for user in budget.owners.iter().chain(&budget.members) {
             if !is_name(user) {
                 let user = printable(user);
@@ -308,7 +331,7 @@ b: {share: 1, members: [bob]}
     fn parents_come_first_and_siblings_by_name() {
         let lab = budgets(LAB);
         assert_eq!(lab.paths().collect::<Vec<_>>(), ["a", "a/a1", "a/a2", "b"]);
-        let nodes = lab.nodes(3_600_000);
+        let nodes = lab.nodes(3_600_000, &[], |_| 0);
         assert_eq!(nodes[2].path, "a/a1");
         assert_eq!(nodes[2].parent, Some(BudgetIx(1)));
         assert_eq!(lab.index("a/a2"), Some(BudgetIx(3)));

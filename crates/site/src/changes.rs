@@ -6,6 +6,7 @@
 
 use crate::budgets::{BudgetDoc, Budgets, Share};
 use crate::error::Refused;
+use crate::terms::TermDoc;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,6 +50,15 @@ pub enum Edit {
         /// After.
         to: Option<f64>,
     },
+    /// Other hard limits that hold for a time.
+    Terms {
+        /// Its path.
+        path: String,
+        /// Before.
+        from: Vec<TermDoc>,
+        /// After.
+        to: Vec<TermDoc>,
+    },
     /// Other owners.
     Owners {
         /// Its path.
@@ -78,6 +88,7 @@ impl Edit {
             | Self::Removed { path, .. }
             | Self::Share { path, .. }
             | Self::Limit { path, .. }
+            | Self::Terms { path, .. }
             | Self::Owners { path, .. }
             | Self::Members { path, .. } => path,
         }
@@ -93,6 +104,10 @@ impl fmt::Display for Edit {
         fn hours(limit: Option<f64>) -> String {
             limit.map_or_else(|| "none".into(), |hours| format!("{hours} GPU-hours"))
         }
+        fn terms(terms: &[TermDoc]) -> String {
+            let each: Vec<String> = terms.iter().map(ToString::to_string).collect();
+            if each.is_empty() { "none".into() } else { each.join("; ") }
+        }
         fn share(share: Share) -> f64 {
             share.0 as f64 / 1e6
         }
@@ -101,6 +116,9 @@ impl fmt::Display for Edit {
                 write!(f, "+ {path}: share {}", share(budget.share))?;
                 if let Some(limit) = budget.limit {
                     write!(f, ", limit {}", hours(Some(limit)))?;
+                }
+                if !budget.terms.is_empty() {
+                    write!(f, ", terms {}", terms(&budget.terms))?;
                 }
                 Ok(())
             }
@@ -112,6 +130,9 @@ impl fmt::Display for Edit {
             }
             Self::Limit { path, from, to } => {
                 write!(f, "~ {path}: limit {} -> {}", hours(*from), hours(*to))
+            }
+            Self::Terms { path, from, to } => {
+                write!(f, "~ {path}: terms {} -> {}", terms(from), terms(to))
             }
             Self::Owners { path, from, to } => {
                 let path = if path.is_empty() { "(root)" } else { path };
@@ -165,6 +186,10 @@ pub fn diff(old: &Budgets, new: &Budgets) -> Vec<Edit> {
         if was.limit != budget.limit {
             edits.push(Edit::Limit { path: path.clone(), from: was.limit, to: budget.limit });
         }
+        if was.terms != budget.terms {
+            let (from, to) = (was.terms.clone(), budget.terms);
+            edits.push(Edit::Terms { path: path.clone(), from, to });
+        }
         if was.owners != budget.owners {
             let (from, to) = (was.owners.clone(), budget.owners);
             edits.push(Edit::Owners { path: path.clone(), from, to });
@@ -216,6 +241,9 @@ pub fn apply(edits: &[Edit], budgets: &Budgets) -> Result<Budgets, Refused> {
                 let as_it_was = match edit {
                     Edit::Share { from, to, .. } => std::mem::replace(&mut one.share, *to) == *from,
                     Edit::Limit { from, to, .. } => std::mem::replace(&mut one.limit, *to) == *from,
+                    Edit::Terms { from, to, .. } => {
+                        std::mem::replace(&mut one.terms, to.clone()) == *from
+                    }
                     Edit::Owners { from, to, .. } => {
                         std::mem::replace(&mut one.owners, to.clone()) == *from
                     }

@@ -48,11 +48,15 @@ impl Refused {
         Self { kind: RefusedKind::Invalid, message: message.to_string() }
     }
 
-    pub(crate) fn forbidden(message: impl fmt::Display) -> Self {
+    /// What whoever asks may not do.
+    #[must_use]
+    pub fn forbidden(message: impl fmt::Display) -> Self {
         Self { kind: RefusedKind::Forbidden, message: message.to_string() }
     }
 
-    pub(crate) fn not_found(message: impl fmt::Display) -> Self {
+    /// What is not there, as far as whoever asks may know.
+    #[must_use]
+    pub fn not_found(message: impl fmt::Display) -> Self {
         Self { kind: RefusedKind::NotFound, message: message.to_string() }
     }
 

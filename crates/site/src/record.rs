@@ -3,9 +3,10 @@
 //!
 //! Fields are only ever added, with a default; a change of meaning is a new version of its kind.
 
-use crate::budgets::BudgetDoc;
+use crate::budgets::{BudgetDoc, Share};
 use crate::changes::Edit;
 use crate::declare::Declared;
+use crate::funding::Ruling;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -51,12 +52,71 @@ pub enum Body {
         /// Why: withdrawn by somebody, or it did not fit when its moment came.
         why: String,
     },
+    /// Terms of the tree in force were laid out further.
+    TermsLaidOut {
+        /// All of them from now on.
+        terms: Vec<TermSpan>,
+        /// Until when, in milliseconds since the site was created.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until_ms: Option<u64>,
+    },
+    /// GPU-hours of a term went to the same term of a sibling.
+    Transferred {
+        /// The budget that gave.
+        from: String,
+        /// Which of its terms.
+        from_series: u32,
+        /// The budget that got.
+        to: String,
+        /// Which of its terms.
+        to_series: u32,
+        /// When these terms began.
+        term_from_ms: u64,
+        /// Thousandths of a GPU-hour at rate 1.
+        milli_gpu_hours: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Somebody asked for funding. Its number is that of this record.
+    FundingAsked {
+        /// For which budget; one that is not there yet is to be made.
+        budget: String,
+        /// Which share.
+        share: Share,
+        /// So many GPUs on average, if it was asked for so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gpus: Option<f64>,
+        /// From when on, in milliseconds since the site was created.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from_ms: Option<u64>,
+        /// Why.
+        reason: String,
+    },
+    /// A funding request was decided. What it changes is a record of its own.
+    FundingDecided {
+        /// Its number.
+        request: u64,
+        /// What was decided.
+        ruling: Ruling,
+        /// Why.
+        reason: String,
+    },
     /// A workload was accepted.
     Submitted(Box<Submitted>),
     /// A workload that was held by its submitter may enter the queue.
     Released {
         /// The workload.
         workload: u64,
+    },
+    /// A workload of the engine's own queue stays out of ours for now: it has not run, and could not be started.
+    HeldBack {
+        /// The workload.
+        workload: u64,
+        /// Why.
+        why: String,
+        /// Until when, in milliseconds since the site was created; none if its engine says when.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until_ms: Option<u64>,
     },
     /// A workload is to leave its GPUs and wait again, or, where it has ended, to run once more.
     Requeued {
@@ -76,6 +136,31 @@ pub enum Body {
         placement: Vec<(String, u32)>,
         /// Since when, in milliseconds since the site was created.
         since_ms: u64,
+    },
+    /// Work that came through the engine's own queue ran there and was over before anybody saw it run: an attempt that
+    /// nobody decided.
+    Ran {
+        /// The workload.
+        workload: u64,
+        /// Hosts, and how many GPUs on each.
+        placement: Vec<(String, u32)>,
+        /// From when, in milliseconds since the site was created …
+        since_ms: u64,
+        /// … and until when; never after the record's moment.
+        ended_ms: u64,
+        /// How it ended.
+        outcome: Outcome,
+        /// The exit code, where there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+        /// What more the engine said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        detail: Option<String>,
+        /// What its engine calls this run: it is told of once, whatever becomes of clocks.
+        run: String,
+        /// Whether the workload has ended with it: it is in the engine's queue no more.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        last: bool,
     },
     /// The engine was seen to run an attempt.
     Started {
@@ -104,6 +189,9 @@ pub enum Body {
         /// What more the engine said.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
+        /// What its engine's accounts call this run, where they alone told of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<String>,
     },
     /// An attempt saved a checkpoint.
     Checkpointed {
@@ -169,11 +257,17 @@ impl Body {
             Self::BudgetsChanged(_) => "budgets_changed",
             Self::ChangeScheduled { .. } => "change_scheduled",
             Self::ScheduleDropped { .. } => "schedule_dropped",
+            Self::TermsLaidOut { .. } => "terms_laid_out",
+            Self::Transferred { .. } => "transferred",
+            Self::FundingAsked { .. } => "funding_asked",
+            Self::FundingDecided { .. } => "funding_decided",
             Self::Submitted(_) => "submitted",
             Self::Released { .. } => "released",
+            Self::HeldBack { .. } => "held_back",
             Self::Requeued { .. } => "requeued",
             Self::Cancelled { .. } => "cancelled",
             Self::Found { .. } => "found",
+            Self::Ran { .. } => "ran",
             Self::Started { .. } => "started",
             Self::Stopped { .. } => "stopped",
             Self::Checkpointed { .. } => "checkpointed",
@@ -239,6 +333,9 @@ pub struct SettingsDoc {
     pub default_min_runtime_ms: u64,
     /// How long before its protection ends a workload is warned.
     pub warn_before_ms: u64,
+    /// Where days and months of terms begin and end; UTC unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
 }
 
 impl Default for SettingsDoc {
@@ -254,6 +351,7 @@ impl Default for SettingsDoc {
             debug_hosts: 0,
             default_min_runtime_ms: 60 * MINUTE,
             warn_before_ms: 5 * MINUTE,
+            time_zone: None,
         }
     }
 }
@@ -286,6 +384,39 @@ pub struct BudgetsChanged {
     /// The scheduled change set whose moment has come, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled: Option<u64>,
+    /// Its terms, as a calendar laid them out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub terms: Vec<TermSpan>,
+    /// Until when, in milliseconds since the site was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms_until_ms: Option<u64>,
+}
+
+/// A term of a budget, from one moment to another. Moments are in milliseconds since the site was created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TermSpan {
+    /// The budget.
+    pub budget: String,
+    /// Which of its terms, by their order.
+    pub series: u32,
+    /// Its first moment; the site's, if it began before.
+    pub from_ms: u64,
+    /// The first moment that is not of it any more; none if it does not end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+    /// Thousandths of a GPU-hour at rate 1.
+    pub limit_milli: u64,
+    /// What was moved to it from siblings, or away.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub moved_milli: i64,
+    /// Whether what the one before left is added.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub carry_over: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+const fn is_zero(value: &i64) -> bool {
+    *value == 0
 }
 
 /// An accepted workload.

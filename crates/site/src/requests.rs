@@ -9,6 +9,7 @@ use crate::plain::{obeyed, printable};
 use crate::plan::hash_of;
 use crate::record::{Body, BudgetsChanged, Submitted, TokenIssued};
 use crate::site::Site;
+use crate::terms::lay_out;
 use crate::work::{Stage, Work};
 use bursar_core::HostState;
 use std::collections::BTreeMap;
@@ -314,7 +315,7 @@ impl Site {
         reason: &str,
     ) -> Result<Body, Refused> {
         let new = self.wanted_budgets(user, base, budgets, owners, reason)?;
-        Ok(changed(new, reason, None))
+        Ok(self.changed(new, reason, None))
     }
 
     /// What a new budget tree in place of version `base` would change.
@@ -380,7 +381,7 @@ impl Site {
     }
 
     /// Whether a person may put `new` in place of the tree in force, and nobody's work is left without a budget.
-    fn check_change(&self, user: &str, new: &Budgets) -> Result<(), Refused> {
+    pub(crate) fn check_change(&self, user: &str, new: &Budgets) -> Result<(), Refused> {
         if new.owners.is_empty() || !new.owners.iter().all(|owner| is_name(owner)) {
             return Err(Refused::invalid("owners: the root needs at least one, by user name"));
         }
@@ -406,7 +407,7 @@ impl Site {
         let made = changes::apply(&one.edits, &self.budgets)
             .and_then(|new| self.check_change(&one.author, &new).map(|()| new));
         let body = match made {
-            Ok(new) => changed(new, &one.reason, Some(one.id)),
+            Ok(new) => self.changed(new, &one.reason, Some(one.id)),
             Err(refused) => Body::ScheduleDropped { change: one.id, why: refused.message },
         };
         Some((one.author.clone(), body))
@@ -482,6 +483,13 @@ impl Site {
         let index = self.host_index(host).ok_or_else(|| no_host(host))?;
         if self.scheduler.state().cluster.host(index).state == HostState::Up {
             return Err(Refused::conflict(format!("host {host} is in service already")));
+        }
+        // It would be drained again at once: whoever closed it in the engine opens it there.
+        if let Some((reason, true)) = self.host_reasons.get(host) {
+            return Err(Refused::conflict(format!(
+                "host {host} was not closed here ({}): open it there, and it is in service here",
+                printable(reason)
+            )));
         }
         Ok(Body::HostUp { host: host.to_owned() })
     }
@@ -560,14 +568,20 @@ impl Site {
 /// How many change sets may wait for their moment.
 const SCHEDULED_MAX: usize = 1_000;
 
-fn changed(new: Budgets, reason: &str, scheduled: Option<u64>) -> Body {
-    Body::BudgetsChanged(BudgetsChanged {
-        version: new.version,
-        reason: reason.to_owned(),
-        budgets: new.tree,
-        owners: new.owners,
-        scheduled,
-    })
+impl Site {
+    /// The record that puts a tree in force now.
+    pub(crate) fn changed(&self, new: Budgets, reason: &str, scheduled: Option<u64>) -> Body {
+        let laid = lay_out(&self.created, &new.tree, self.now_ms(), &self.terms);
+        Body::BudgetsChanged(BudgetsChanged {
+            version: new.version,
+            reason: reason.to_owned(),
+            budgets: new.tree,
+            owners: new.owners,
+            scheduled,
+            terms: laid.terms,
+            terms_until_ms: laid.until_ms,
+        })
+    }
 }
 
 /// What each workload of a submission declares: one, or the elements of an array that begins at `first`.
@@ -583,7 +597,7 @@ fn elements(accepted: &Accepted, first: u64) -> Vec<Declared> {
 }
 
 /// A reason is shown to many: on one line, and not a book.
-fn check_reason(reason: &str) -> Result<(), Refused> {
+pub(crate) fn check_reason(reason: &str) -> Result<(), Refused> {
     if reason.chars().count() > 1000 || reason.chars().any(obeyed) {
         return Err(Refused::invalid(
             "reason: at most 1000 characters on one line, without control characters or marks of direction",

@@ -4,10 +4,12 @@ use crate::budgets::Budgets;
 use crate::changes::{self, Change, Scheduled};
 use crate::declare::Declared;
 use crate::error::ReplayError;
+use crate::funding::{Funding, FundingDecision};
 use crate::outcome::{ending_of, stop_of};
-use crate::record::{Body, BudgetsChanged, Created, Outcome, Record, Submitted, TokenIssued};
+use crate::record::{
+    Body, BudgetsChanged, Created, Outcome, Record, Submitted, TermSpan, TokenIssued,
+};
 use crate::work::{Attempt, Ending, Eviction, Spell, Stage, Work};
-use bursar_core::tree::BudgetNode;
 use bursar_core::{
     Event, EvictReason, HostIx, HostSpec, ModelIx, Notice, Scheduler, Settings, SpanMs,
     StartReason, State, Status, Stop, TimeMs, Tree, WorkloadIx, WorkloadSpec,
@@ -50,6 +52,12 @@ pub struct Site {
     pub(crate) scheduled: BTreeMap<u64, Scheduled>,
     /// Workloads that came through the engine's own queue, by their names there.
     pub(crate) arrivals: BTreeMap<String, u64>,
+    /// Hard limits that hold for a time, as they were laid out.
+    pub(crate) terms: Vec<TermSpan>,
+    /// Until when, if there are any.
+    pub(crate) terms_until_ms: Option<u64>,
+    /// Funding requests, by number.
+    pub(crate) funding: BTreeMap<u64, Funding>,
     /// When hosts left service and came back, oldest first. All are in service at the beginning.
     pub(crate) service: Vec<Service>,
     /// What was said of hosts, oldest first.
@@ -102,7 +110,7 @@ fn place<'a>(names: &mut Vec<&'a str>, name: &'a str) -> u32 {
     at as u32
 }
 
-fn rate_of(created: &Created, model: &str) -> u64 {
+pub(crate) fn rate_of(created: &Created, model: &str) -> u64 {
     created.rates_milli.get(model).copied().unwrap_or(1000)
 }
 
@@ -155,7 +163,8 @@ impl Site {
             reservation_age: SpanMs(given.reservation_age_ms),
             debug_hosts: given.debug_hosts,
         };
-        let tree = Tree::new(nodes(&budgets, rate_step));
+        let per_hour = 3_600_000 * 1_000 / u128::from(rate_step);
+        let tree = Tree::new(budgets.nodes(per_hour, &change.terms, |_| 0));
         let state = State::new(settings, &hosts, rates, tree);
         let policy = bursar_core::BudgetPolicy::new(&state);
         let first_change = Change {
@@ -172,6 +181,9 @@ impl Site {
             run_again: Vec::new(),
             scheduled: BTreeMap::new(),
             arrivals: BTreeMap::new(),
+            terms: change.terms.clone(),
+            terms_until_ms: change.terms_until_ms,
+            funding: BTreeMap::new(),
             service: Vec::new(),
             host_log: Vec::new(),
             scheduler: Scheduler::new(state, Box::new(policy)),
@@ -313,25 +325,67 @@ impl Site {
                 let dropped = self.scheduled.remove(change);
                 dropped.map(|_| ()).ok_or_else(|| format!("no change set {change} is scheduled"))
             }
+            Body::TermsLaidOut { terms, until_ms } => self.fold_terms(at, terms, *until_ms),
+            Body::Transferred {
+                from,
+                from_series,
+                to,
+                to_series,
+                term_from_ms,
+                milli_gpu_hours,
+                reason: _,
+            } => self.fold_transfer(
+                at,
+                (from, *from_series),
+                (to, *to_series),
+                *term_from_ms,
+                *milli_gpu_hours,
+            ),
+            Body::FundingAsked { budget, share, gpus, from_ms, reason } => {
+                let by = record.actor.clone().ok_or("a funding request is somebody's")?;
+                self.fold_asked(Funding {
+                    id: record.seq,
+                    by,
+                    asked_ms: at.0,
+                    budget: budget.clone(),
+                    share: *share,
+                    share_before: self.budgets.get(budget).map(|doc| doc.share),
+                    gpus: *gpus,
+                    from_ms: *from_ms,
+                    reason: reason.clone(),
+                    decision: None,
+                });
+                Ok(())
+            }
+            Body::FundingDecided { request, ruling, reason } => {
+                let by = record.actor.clone().ok_or("a decision is somebody's")?;
+                let (ruling, reason) = (*ruling, reason.clone());
+                self.fold_decided(*request, FundingDecision { by, at_ms: at.0, ruling, reason })
+            }
             Body::Submitted(submitted) => {
                 self.fold_submission(at, submitted, record.actor.as_deref())
             }
             Body::Released { workload } => {
                 let work = self.works.get_mut(workload);
-                work.ok_or_else(|| format!("no workload {workload}"))?.held = None;
+                let work = work.ok_or_else(|| format!("no workload {workload}"))?;
+                (work.held, work.held_until_ms) = (None, None);
                 self.release(at, *workload)
+            }
+            Body::HeldBack { workload, why, until_ms } => {
+                self.fold_held_back(at, *workload, why, *until_ms)
             }
             Body::Requeued { workload } => self.fold_requeue(at, *workload),
             Body::Cancelled { workload } => self.fold_cancel(at, *workload),
             Body::Found { workload, placement, since_ms } => {
                 self.fold_found(at, *workload, placement, *since_ms)
             }
+            Body::Ran { .. } => self.fold_ran(at, &record.body),
             Body::Started { workload, attempt, since_ms } => {
                 let place = self.place_of(*workload, *attempt)?;
                 let since = since_ms.map_or(at, TimeMs);
                 self.event(at, Event::StartedAt(place, since))
             }
-            Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail } => {
+            Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail, run } => {
                 let place = self.place_of(*workload, *attempt)?;
                 let asked = self.works.get(workload).is_some_and(|w| w.requeue_by_ms.is_some());
                 let latest = self.latest_mut(*workload)?;
@@ -339,6 +393,7 @@ impl Site {
                 latest.outcome = Some(*outcome);
                 latest.exit_code = *exit_code;
                 latest.detail.clone_from(detail);
+                latest.run.clone_from(run);
                 let left = *outcome == Outcome::Left;
                 let told = self.scheduler.state().workload(place).status == Status::Preempting;
                 // The core knows of those only that it told to leave; one that left for another reason (a
@@ -436,7 +491,9 @@ impl Site {
         author: Option<String>,
     ) -> Result<(), String> {
         let budgets = budgets_of(change).map_err(|refused| refused.message)?;
-        self.event(at, Event::TreeChanged(nodes(&budgets, self.rate_step)))?;
+        self.take_terms(&change.terms, change.terms_until_ms);
+        let nodes = self.nodes_with(&budgets, at);
+        self.event(at, Event::TreeChanged(nodes))?;
         self.changes.push(Change {
             version: change.version,
             at_ms: at.0,
@@ -479,6 +536,7 @@ impl Site {
                 attempts: Vec::new(),
                 cancelled: false,
                 held: submitted.held.clone(),
+                held_until_ms: None,
                 sent: submitted.sent_sha256.clone(),
                 requeue_by_ms: None,
                 attempts_before: 0,
@@ -734,6 +792,7 @@ impl Site {
             detail: None,
             charged_gpu_ms: 0,
             lost_gpu_ms: 0,
+            run: None,
         };
         self.works.get_mut(&number).expect("a place is a workload's").attempts.push(attempt);
     }
@@ -758,8 +817,4 @@ pub(crate) fn trees_of(made: &[Change]) -> Vec<(u64, Budgets)> {
 
 fn budgets_of(change: &BudgetsChanged) -> Result<Budgets, crate::error::Refused> {
     Budgets::new(change.version, change.budgets.clone(), change.owners.clone())
-}
-
-fn nodes(budgets: &Budgets, rate_step: u64) -> Vec<BudgetNode> {
-    budgets.nodes(3_600_000 * 1_000 / u128::from(rate_step))
 }

@@ -6,7 +6,8 @@
 
 use crate::budgets::{BudgetDoc, Budgets};
 use crate::changes::{Change, Scheduled};
-use crate::record::{Created, TokenIssued};
+use crate::funding::Funding;
+use crate::record::{Created, TermSpan, TokenIssued};
 use crate::site::{HostSaid, Service, Site};
 use crate::work::Work;
 use bursar_core::{BudgetPolicy, Scheduler, State, WorkloadIx};
@@ -52,6 +53,9 @@ struct Written<'a> {
     changes: &'a [Change],
     run_again: &'a [u64],
     scheduled: &'a BTreeMap<u64, Scheduled>,
+    terms: &'a [TermSpan],
+    terms_until_ms: Option<u64>,
+    funding: &'a BTreeMap<u64, Funding>,
     service: &'a [Service],
     host_log: &'a [HostSaid],
 }
@@ -75,6 +79,9 @@ struct Read {
     changes: Vec<Change>,
     run_again: Vec<u64>,
     scheduled: BTreeMap<u64, Scheduled>,
+    terms: Vec<TermSpan>,
+    terms_until_ms: Option<u64>,
+    funding: BTreeMap<u64, Funding>,
     service: Vec<Service>,
     host_log: Vec<HostSaid>,
 }
@@ -103,6 +110,9 @@ impl Site {
             changes: &self.changes,
             run_again: &self.run_again,
             scheduled: &self.scheduled,
+            terms: &self.terms,
+            terms_until_ms: self.terms_until_ms,
+            funding: &self.funding,
             service: &self.service,
             host_log: &self.host_log,
         };
@@ -152,6 +162,9 @@ impl Site {
             changes: read.changes,
             run_again: read.run_again,
             scheduled: read.scheduled,
+            terms: read.terms,
+            terms_until_ms: read.terms_until_ms,
+            funding: read.funding,
             service: read.service,
             host_log: read.host_log,
         })

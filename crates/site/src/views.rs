@@ -1,6 +1,7 @@
 //! What people and engines are shown: read from the site, never changed.
 
 use crate::site::Site;
+use crate::terms::TermView;
 use crate::work::{Attempt, Ending, Stage, Work};
 use bursar_core::{HostState, Status, TimeMs, WaitReason, WorkloadIx};
 use serde::Serialize;
@@ -54,6 +55,8 @@ pub struct BudgetView {
     pub waiting: u32,
     /// Its hard limit, in GPU-hours.
     pub limit_gpu_hours: Option<f64>,
+    /// Hard limits that hold for a time, of those that hold now.
+    pub terms: Vec<TermView>,
     /// Who owns it.
     pub owners: Vec<String>,
     /// Who may submit to it.
@@ -163,6 +166,7 @@ impl Site {
                     running_gpus: running[node.at()],
                     waiting: waiting[node.at()],
                     limit_gpu_hours: doc.and_then(|doc| doc.limit),
+                    terms: self.term_views(path),
                     owners: doc.map_or_else(|| self.budgets.owners.clone(), |d| d.owners.clone()),
                     members: doc.map_or_else(Vec::new, |doc| doc.members.clone()),
                 }

@@ -145,6 +145,10 @@ impl Site {
 
     /// Why a workload is not in the queue yet.
     fn why_outside(&self, work: &Work) -> String {
+        if let (Some(held), Some(until)) = (&work.held, work.held_until_ms) {
+            let left = until.saturating_sub(self.now_ms());
+            return format!("{held}; it is tried again in {}", whole_seconds(SpanMs(left)));
+        }
         if let Some(held) = &work.held {
             return format!("it is held until it is released: {held}");
         }

@@ -23,6 +23,9 @@ pub struct Work {
     pub cancelled: bool,
     /// Why it does not enter the queue before somebody releases it.
     pub held: Option<String>,
+    /// Until when it is held, where that is a moment.
+    #[serde(default)]
+    pub held_until_ms: Option<u64>,
     /// SHA-256 of what was sent, where it came with a key.
     #[serde(default)]
     pub sent: Option<String>,
@@ -112,6 +115,9 @@ pub struct Attempt {
     pub charged_gpu_ms: u64,
     /// What of it was lost: since it last saved, or all.
     pub lost_gpu_ms: u64,
+    /// What its engine's accounts call it, where they alone told how it ended.
+    #[serde(default)]
+    pub run: Option<String>,
 }
 
 /// Why an attempt was told to leave.
@@ -142,7 +148,18 @@ impl Work {
 
     pub(crate) fn wait_again(&mut self) {
         self.stage = Stage::Waits;
-        self.attempts_before = self.latest().map_or(0, |latest| latest.number);
+        self.attempts_before = self.highest_attempt();
+    }
+
+    /// The highest number of its attempts: one that was heard of late has a higher one than what ran after it.
+    pub(crate) fn highest_attempt(&self) -> u32 {
+        self.attempts.iter().map(|attempt| attempt.number).max().unwrap_or(0)
+    }
+
+    /// Whether one of its attempts holds GPUs, or is being started.
+    #[must_use]
+    pub fn has_open_attempt(&self) -> bool {
+        self.latest().is_some_and(|attempt| attempt.ended_ms.is_none())
     }
 
     /// GPU-milliseconds charged so far for attempts that have ended.

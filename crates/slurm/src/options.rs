@@ -95,8 +95,13 @@ impl SlurmOptions {
 
     /// The note of a job for which nothing was declared.
     pub(crate) fn note_of(&self, job: &Job, tag: String) -> Note {
+        self.note_within(job.limit_ms, tag)
+    }
+
+    /// The same, of a job with this limit.
+    pub(crate) fn note_within(&self, limit_ms: Option<u64>, tag: String) -> Note {
         let Undeclared { min_runtime_s, resumable } = self.undeclared;
-        let limit_s = job.limit_ms.map_or(u64::MAX, |ms| ms / 1000);
+        let limit_s = limit_ms.map_or(u64::MAX, |ms| ms / 1000);
         Note { min_runtime_s: min_runtime_s.min(limit_s), resumable, ..Note::new(tag) }
     }
 

@@ -1,6 +1,6 @@
 //! Setting up: what a real release answered, what is thought of it, and what budgets are made of it.
 
-use bursar_slurm::check::{Facts, Finding, Verdict, Wanted, findings};
+use bursar_slurm::check::{Facts, Finding, Remedy, Verdict, Wanted, findings};
 use bursar_slurm::client::{Call, ClientError, Clients, Program, SystemClients};
 use bursar_slurm::read::{
     Config, FairShare, Mark, read_associations, read_config, read_coordinators, read_history,
@@ -280,7 +280,18 @@ fn the_gate_and_its_table_are_looked_at() {
     write("bursar.gate", "bursar-gate 1\nuid 20005\npartition main horizon=1\nend\n");
     about(&of(&wanted("main")), "bursar.gate", Verdict::Good);
     write("bursar.gate", "bursar-gate 1\nuid 20005\n");
-    assert!(about(&of(&ours), "bursar.gate", missing).found.contains("damaged"));
+    let found = of(&ours);
+    let damaged = about(&found, "bursar.gate", missing);
+    assert!(damaged.found.contains("damaged"), "{damaged:?}");
+    let remedy = Remedy::Command { command: "bursar up --config bursar.yaml".to_owned() };
+    assert_eq!(damaged.remedy, Some(remedy));
+    // Who only looks needs none of it.
+    let watched = of(&Wanted { watches: true, ..ours.clone() });
+    let of_governing =
+        ["bursar.gate", "job_submit.lua", "slurm.gate", "rights", "jobs", "options of sbatch"];
+    let asked = watched.iter().find(|one| of_governing.contains(&&*one.about));
+    assert_eq!(asked, None, "{watched:#?}");
+    assert!(watched.iter().any(|one| one.about.contains("main")), "{watched:#?}");
     write("plugstack.conf", "#optional /x/spank_bursar.so\n");
     about(&of(&ours), "options of sbatch", Verdict::Advice);
     write("plugstack.conf", "optional /x/spank_bursar.so\n");

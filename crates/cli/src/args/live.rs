@@ -299,6 +299,26 @@ pub(crate) enum BudgetVerb {
         #[command(flatten)]
         server: Server,
     },
+    /// Give GPU-hours of a term to the same term of a sibling, for this once.
+    #[command(
+        after_help = "Examples:\n  bursar budget transfer program-a/a1 program-a/a2 120 --reason \"a1 is done for November\"\n  bursar budget transfer a b 10 --each month"
+    )]
+    Transfer {
+        /// The budget that gives.
+        from: String,
+        /// The budget that gets: below the same one.
+        to: String,
+        /// How many GPU-hours at rate 1.
+        gpu_hours: f64,
+        /// Of which term, where they share several.
+        #[arg(long, value_parser = ["day", "week", "month", "quarter"])]
+        each: Option<String>,
+        /// Why.
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        server: Server,
+    },
     /// Withdraw a change set that waits for its moment.
     #[command(after_help = "Examples:\n  bursar budget withdraw 4711")]
     Withdraw {
@@ -307,6 +327,127 @@ pub(crate) enum BudgetVerb {
         #[command(flatten)]
         server: Server,
     },
+}
+
+/// What `funding` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FundingVerb {
+    /// Ask for a larger (or smaller) part, or for a new budget below one of yours.
+    #[command(
+        after_help = "Examples:\n  bursar funding ask program-a/a1 --gpus 32 --reason \"the sweep for the paper\"\n  bursar funding ask program-a/pilot --share 0.5 --from 2027-01-01 --reason \"a new project\""
+    )]
+    Ask {
+        /// For which budget.
+        budget: String,
+        #[command(flatten)]
+        how_much: HowMuch,
+        /// From when on (a date, with a time if need be); at once unless given.
+        #[arg(long, value_name = "MOMENT")]
+        from: Option<String>,
+        /// What it is for: owners decide by it, and everybody whom it concerns can read it.
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// List requests that wait for a decision.
+    #[command(
+        after_help = "Examples:\n  bursar funding list\n  bursar funding list --all --budget program-a"
+    )]
+    List {
+        /// Decided ones, too.
+        #[arg(long)]
+        all: bool,
+        /// Only those for this budget and what is below it.
+        #[arg(long, value_name = "PATH")]
+        budget: Option<String>,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Show a request, and what became of it.
+    #[command(after_help = "Examples:\n  bursar funding show 4711")]
+    Show {
+        /// Its number.
+        request: u64,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Tell what granting a request would do: the last days played again, as they were and as they would have been.
+    #[command(
+        after_help = "Examples:\n  bursar funding effect 4711\n  bursar funding effect 4711 --share 1.5 --last 30d\n\nThe simulator plays what the site has seen, what waits now included, with the budgets as they are and as\nthey would be. Work that nobody has submitted yet is not in it. Only for owners of a budget above."
+    )]
+    Effect {
+        /// Its number.
+        request: u64,
+        /// As if it were granted with this share.
+        #[arg(long)]
+        share: Option<f64>,
+        /// How far back to look.
+        #[arg(long, value_name = "TIME", default_value = "7d", value_parser = super::duration_ms)]
+        last: u64,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Grant a request, as it was asked for or otherwise.
+    #[command(
+        after_help = "Examples:\n  bursar funding grant 4711\n  bursar funding grant 4711 --gpus 16 --reason \"half of it until the review\""
+    )]
+    Grant {
+        /// Its number.
+        request: u64,
+        #[command(flatten)]
+        how_much: OtherAmount,
+        /// What to say to it.
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Decline a request.
+    #[command(
+        after_help = "Examples:\n  bursar funding decline 4711 --reason \"after the deadline\""
+    )]
+    Decline {
+        /// Its number.
+        request: u64,
+        /// Why; everybody whom it concerns can read it.
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Take back a request of yours.
+    #[command(after_help = "Examples:\n  bursar funding withdraw 4711")]
+    Withdraw {
+        /// Its number.
+        request: u64,
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+/// How much is asked for.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct HowMuch {
+    /// So many GPUs on average: the share that gives them, as all other shares and the hosts are now.
+    #[arg(long)]
+    pub(crate) gpus: Option<f64>,
+    /// A share among its siblings.
+    #[arg(long)]
+    pub(crate) share: Option<f64>,
+}
+
+/// How much is granted, if it is not what was asked for.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct OtherAmount {
+    /// So many GPUs on average.
+    #[arg(long)]
+    pub(crate) gpus: Option<f64>,
+    /// A share among its siblings.
+    #[arg(long)]
+    pub(crate) share: Option<f64>,
 }
 
 /// A tree in a file.

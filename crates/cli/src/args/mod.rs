@@ -16,8 +16,8 @@ use std::path::PathBuf;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use live::{
-    AuditArgs, BudgetFile, BudgetVerb, CancelArgs, HostVerb, LogsArgs, QueueArgs, RunArgs, Server,
-    SubmitArgs, WaitArgs, WorkloadArgs,
+    AuditArgs, BudgetFile, BudgetVerb, CancelArgs, FundingVerb, HostVerb, LogsArgs, QueueArgs,
+    RunArgs, Server, SubmitArgs, WaitArgs, WorkloadArgs,
 };
 pub(crate) use report::{ReportArgs, Rows};
 pub(crate) use site::{
@@ -77,6 +77,9 @@ pub(crate) enum Verb {
     /// Show budgets, and change them.
     #[command(subcommand, after_help = BUDGET_HELP)]
     Budget(BudgetVerb),
+    /// Ask for funding, and decide on what is asked for.
+    #[command(subcommand, after_help = FUNDING_HELP)]
+    Funding(FundingVerb),
     /// Show hosts, drain them and put them back.
     #[command(subcommand, after_help = HOST_HELP)]
     Host(HostVerb),
@@ -130,6 +133,7 @@ impl Verb {
             | Self::Release(_)
             | Self::Wait(_)
             | Self::Budget(_)
+            | Self::Funding(_)
             | Self::Host(_)
             | Self::Audit(_)
             | Self::Token(_)
@@ -181,6 +185,9 @@ const REQUEUE_HELP: &str = help!("  bursar requeue 17");
 const RELEASE_HELP: &str = help!("  bursar release 17");
 const TRACE_HELP: &str = help!("  bursar trace describe jobs.swf.gz");
 const BUDGET_HELP: &str = help!("  bursar budget show\n  bursar budget export > budgets.yaml");
+const FUNDING_HELP: &str = help!(
+    "  bursar funding ask program-a/a1 --gpus 32 --reason \"the sweep for the paper\"\n  bursar funding list"
+);
 const HOST_HELP: &str = help!("  bursar host list\n  bursar host drain node-3");
 const TOKEN_HELP: &str = help!("  bursar token issue laptop --expires 30d");
 const EXPORT_HELP: &str = help!("  bursar export trace > history.csv");

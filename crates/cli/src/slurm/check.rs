@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::shown::{one_line, say, say_raw};
 use crate::up::{data_folder, read_budgets};
 use bursar_server::arrivals::AccountBudgets;
+use bursar_server::slurm::SlurmMode;
 use bursar_site::Budgets;
 use bursar_slurm::check::{Facts, Finding, Remedy, Verdict, Wanted, findings};
 use bursar_slurm::read::Association;
@@ -20,6 +21,7 @@ pub(super) fn check(file: &Path, json: bool) -> Result<(), Failure> {
     let wanted = Wanted {
         partitions: slurm.options.partitions.clone(),
         gate: slurm.gate.clone(),
+        watches: slurm.mode == SlurmMode::Watch,
         file: name.clone(),
         run_by: slurm.clients.through.clone(),
         has_token: std::env::var_os("SLURM_JWT").is_some_and(|token| !token.is_empty()),

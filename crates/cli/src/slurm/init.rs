@@ -99,6 +99,7 @@ pub(super) fn planned(
 pub(super) fn tree(planned: &PlannedTree) -> Tree {
     fn docs(budgets: &BTreeMap<String, PlannedBudget>) -> Tree {
         let doc = |budget: &PlannedBudget| BudgetDoc {
+            terms: Vec::new(),
             share: Share(budget.share_micro),
             limit: None,
             owners: budget.owners.clone(),

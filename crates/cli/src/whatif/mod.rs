@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::live::words;
 use crate::play::{self, Bar};
-use crate::shown::{note, say};
+use crate::shown::{nobody_reads, note, say};
 use crate::{interrupt, table};
 use bursar_scenario::Scenario;
 use bursar_server::export::{History, Open, Written};
@@ -68,7 +68,7 @@ pub(crate) fn whatif(args: &WhatIfArgs) -> Result<(), Failure> {
     loop {
         let begun = Instant::now();
         once(args, client.as_ref())?;
-        let Some(every_ms) = args.every else { return Ok(()) };
+        let Some(every_ms) = args.every.filter(|_| !nobody_reads()) else { return Ok(()) };
         while begun.elapsed() < Duration::from_millis(every_ms) {
             interrupt::check()?;
             std::thread::sleep(Duration::from_millis(100));

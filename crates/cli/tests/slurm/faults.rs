@@ -47,13 +47,10 @@ fn play(seed: u64) {
         users.into_iter().map(|user| user.join().expect("a user")).collect()
     });
     Clients::mend(folder.path());
-    let ended = until_all_ended(&governed, !forgotten.is_empty());
+    let nodes_failed = faults.iter().any(|one| matches!(one.fault, Fault::Node(_)));
+    let ended = until_all_ended(&governed, nodes_failed, !forgotten.is_empty());
     let mut findings = if ended { Vec::new() } else { vec!["not all jobs end".to_owned()] };
-    let history = checks::History {
-        governed: &governed,
-        forgotten: &forgotten,
-        nodes_failed: faults.iter().any(|one| matches!(one.fault, Fault::Node(_))),
-    };
+    let history = checks::History { governed: &governed, forgotten: &forgotten, nodes_failed };
     findings.extend(history.findings(&submitted));
     if findings.is_empty() {
         println!(
@@ -84,9 +81,14 @@ fn play(seed: u64) {
 /// Slurm looks on a node only for jobs that are older than this, whether they are there.
 const GHOST: Duration = Duration::from_secs(22);
 
-/// Waits until nothing is left to be done, in Bursar and in Slurm. A controller that forgot how a job ended goes on having
-/// it for running until its node tells what it has, which would be in minutes.
-fn until_all_ended(governed: &Governed, mut ghosts: bool) -> bool {
+/// When an administrator would look why jobs cannot be changed that a killed controller had just taken in.
+const UNNUMBERED: Duration = Duration::from_secs(45);
+
+/// Waits until nothing is left to be done, in Bursar and in Slurm. A controller that forgot how a job ended, or a node that
+/// lost it within its first seconds, goes on having it for running until the node tells what it has, which would be in
+/// minutes.
+fn until_all_ended(governed: &Governed, nodes_failed: bool, forgot: bool) -> bool {
+    let (mut ghosts, mut unnumbered) = (nodes_failed || forgot, forgot);
     let (begun, until) = (Instant::now(), Instant::now() + PATIENCE);
     let is_over = || {
         let queue = governed.lab.as_user("svc", "squeue", &["-h", "-a", "-p", "main", "-o", "%i"]);
@@ -106,6 +108,10 @@ fn until_all_ended(governed: &Governed, mut ghosts: bool) -> bool {
         if ghosts && begun.elapsed() > GHOST {
             register_nodes(&governed.lab);
             ghosts = false;
+        }
+        if unnumbered && begun.elapsed() > UNNUMBERED {
+            breaking::number_jobs(&governed.lab);
+            unnumbered = false;
         }
         std::thread::sleep(Duration::from_millis(500));
     }

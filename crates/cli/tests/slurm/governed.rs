@@ -85,6 +85,11 @@ impl Governed {
         }
     }
 
+    /// More lines about Slurm for the configuration.
+    pub(crate) fn tell_slurm(&mut self, keys: &str) {
+        self.keys += keys;
+    }
+
     /// Writes the configuration, which counts when the daemon comes up next.
     pub(crate) fn configure(&self, mode: &str) {
         let Self { budgets, settings, run_by, keys, port, .. } = self;
@@ -240,6 +245,14 @@ impl Governed {
             (work["history"].as_array()?.last()?["ended_unix_ms"].is_u64()).then_some(work)
         });
         assert_eq!(work["ending"], state, "{work}\n{}", self.all());
+    }
+
+    /// The same, of a job that never ran.
+    pub(crate) fn until_ended_without_a_run(&self, job: &str, state: &str) {
+        let number = self.number(job);
+        eventually(&format!("the end of job {job}"), || {
+            (self.site().work(number)["ending"] == state).then_some(())
+        });
     }
 
     /// How many of these jobs run.

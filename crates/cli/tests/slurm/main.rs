@@ -6,10 +6,12 @@
 mod faults;
 mod governed;
 mod order;
+mod refused;
 mod scale;
 #[path = "../support/mod.rs"]
 mod support;
 mod two;
+mod unseen;
 mod watched;
 
 pub(crate) use support::*;

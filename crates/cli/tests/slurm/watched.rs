@@ -33,7 +33,11 @@ fn state(governed: &Governed) -> Vec<String> {
     let mut all = Vec::new();
     for what in ["job", "node", "partition", "reservation"] {
         let text = governed.lab.ok("svc", "scontrol", &["-o", "-d", "show", what]);
-        all.extend(text.lines().map(|line| {
+        // What has ended is forgotten by itself.
+        let is_there = |line: &&str| {
+            what != "job" || line.contains("JobState=PENDING") || line.contains("JobState=RUNNING")
+        };
+        all.extend(text.lines().filter(is_there).map(|line| {
             let fields = line
                 .split(' ')
                 .filter(|field| !VOLATILE.contains(&field.split('=').next().unwrap_or_default()));

@@ -101,6 +101,8 @@ impl<'a> Played<'a> {
             budgets: tree(scenario, &shares),
             owners: vec![owner.into()],
             scheduled: None,
+            terms: Vec::new(),
+            terms_until_ms: None,
         };
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let first = [record(1, Body::Created(created)), record(2, Body::BudgetsChanged(change))];
@@ -197,7 +199,15 @@ impl<'a> Played<'a> {
             let version = self.site.budgets.version + 1;
             let owners = self.site.budgets.owners.clone();
             let (reason, budgets) = ("as played".into(), tree(self.scenario, &shares));
-            let change = BudgetsChanged { version, reason, budgets, owners, scheduled: None };
+            let change = BudgetsChanged {
+                version,
+                reason,
+                budgets,
+                owners,
+                scheduled: None,
+                terms: Vec::new(),
+                terms_until_ms: None,
+            };
             self.put(Body::BudgetsChanged(change))?;
         }
         while let Some(spec) = self.scenario.workloads.get(self.next.0) {
@@ -270,7 +280,15 @@ impl<'a> Played<'a> {
 
     fn stop(&mut self, workload: u64, attempt: u32, outcome: Outcome) -> Result<(), Failure> {
         let (ended_ms, exit_code, detail) = (None, Some(0), None);
-        self.put(Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail })?;
+        self.put(Body::Stopped {
+            workload,
+            attempt,
+            outcome,
+            ended_ms,
+            exit_code,
+            detail,
+            run: None,
+        })?;
         if outcome == Outcome::Left {
             let work = self.site.work(workload).ok_or("it is there")?;
             let latest = work.latest().ok_or("it ran")?;

@@ -1,6 +1,6 @@
 //! The life of an attempt: decided, held, started, told to leave, stopped (rules 1, 2, 5 and 6).
 
-use super::{End, Notice, State, Stop, Taken};
+use super::{End, Notice, PastRun, State, Stop, Taken};
 use crate::cluster::{HostState, Placement, Was};
 use crate::ledger::Change;
 use crate::reason::{EvictReason, StartReason};
@@ -209,6 +209,38 @@ impl State {
         self.started(index, since)
     }
 
+    /// Rule 1, for a run that is heard of when it is over: whether it is charged, by what is known now.
+    #[must_use]
+    pub fn past_run_is_allocated(&self, run: &PastRun) -> bool {
+        let pool = self.cluster.host(run.host).pool;
+        let units = u64::from(run.gpus) * self.cluster.rate(pool);
+        self.is_allocated(run.budget, units, run.min_runtime, run.protection)
+    }
+
+    /// Charges a run that is heard of when it is over. Its GPUs are others' by now: only the books change.
+    pub(crate) fn ran(&mut self, run: &PastRun) -> Result<(), Refusal> {
+        if run.budget.at() >= self.tree.len() {
+            return Err(Refusal::Unknown("budget", run.budget.0));
+        }
+        if self.tree.leaf_place(run.budget).is_none() {
+            return Err(Refusal::NotALeaf(run.budget));
+        }
+        let Some(host) = self.cluster.hosts().get(run.host.at()) else {
+            return Err(Refusal::Unknown("host", run.host.0));
+        };
+        let units = u64::from(run.gpus) * self.cluster.rate(host.pool);
+        let allocated = self.past_run_is_allocated(run);
+        let (now, budget) = (self.now, run.budget);
+        let ended = run.ended.min(now);
+        let since = run.since.min(ended);
+        // Up to now, and from its end on not: a window is corrected from a moment up to now.
+        let (more, less) = ((since, now), (ended, now));
+        self.ledger.correct(&self.tree, budget, units, allocated, Change::More, more);
+        self.ledger.correct(&self.tree, budget, units, allocated, Change::Less, less);
+        self.notices.push(Notice::Corrected(budget));
+        Ok(())
+    }
+
     /// What ran since `from`, or did not, was charged from now on (or up to now) only.
     fn correct(&mut self, index: WorkloadIx, from: TimeMs, change: Change) {
         if from < self.now {
@@ -217,7 +249,7 @@ impl State {
                 (workload.spec.budget, workload.units, workload.allocated);
             let span = (from, self.now);
             self.ledger.correct(&self.tree, budget, units, charged, change, span);
-            self.notices.push(Notice::Corrected(index));
+            self.notices.push(Notice::Corrected(budget));
         }
     }
 

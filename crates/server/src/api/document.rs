@@ -21,6 +21,7 @@ use utoipa::{IntoResponses, Modify, ToSchema};
     tags(
         (name = "workloads", description = "What runs and waits."),
         (name = "budgets", description = "The budget tree, its shares and who may do what in it."),
+        (name = "funding", description = "What members ask for, and what owners decide."),
         (name = "hosts", description = "Hosts and their drains."),
         (name = "people", description = "Who one is, and tokens."),
         (name = "events", description = "What changes, as it changes."),

@@ -13,6 +13,7 @@ mod caller;
 mod document;
 mod events;
 mod export;
+mod funding;
 mod health;
 mod hosts;
 mod layers;
@@ -121,6 +122,13 @@ fn described() -> OpenApiRouter<Shared> {
         .routes(routes!(budgets::history))
         .routes(routes!(budgets::scheduled))
         .routes(routes!(budgets::withdraw))
+        .routes(routes!(funding::transfer))
+        .routes(routes!(funding::list, funding::ask))
+        .routes(routes!(funding::show))
+        .routes(routes!(funding::effect))
+        .routes(routes!(funding::grant))
+        .routes(routes!(funding::decline))
+        .routes(routes!(funding::withdraw))
         .routes(routes!(hosts::hosts))
         .routes(routes!(hosts::drain))
         .routes(routes!(hosts::undrain))

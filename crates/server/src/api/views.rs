@@ -21,6 +21,9 @@ pub(crate) struct WorkloadView {
     /// Free words of its submitter.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) labels: BTreeMap<String, String>,
+    /// What it is in the engine's own queue, such as Slurm's, if it came through that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) arrived: Option<bursar_site::record::Arrived>,
     pub(crate) state: Standing,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ending: Option<Ending>,
@@ -194,6 +197,7 @@ pub(crate) fn workload(
         gpus: work.declared.gpus,
         rank: work.declared.rank,
         labels: work.declared.labels.clone(),
+        arrived: work.arrived.clone(),
         state: site.standing(work),
         ending: site.ending(work),
         submitted_unix_ms: unix(work.submitted_ms),

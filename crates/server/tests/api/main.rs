@@ -4,6 +4,7 @@
 mod behalf;
 mod document;
 mod events;
+mod funding;
 mod hostile;
 mod limits;
 mod metrics;

@@ -182,8 +182,15 @@ fn first() -> Vec<Body> {
     };
     let budgets = serde_json::from_str(TREE).expect("a tree");
     let owners = vec!["boss".into()];
-    let change =
-        BudgetsChanged { version: 1, reason: "first".into(), budgets, owners, scheduled: None };
+    let change = BudgetsChanged {
+        version: 1,
+        reason: "first".into(),
+        budgets,
+        owners,
+        scheduled: None,
+        terms: Vec::new(),
+        terms_until_ms: None,
+    };
     vec![Body::Created(created), Body::BudgetsChanged(change)]
 }
 
@@ -208,6 +215,7 @@ impl World {
         let processes = Processes::default();
         let options = StartOptions {
             watches: false,
+            reads_past_first: false,
             checkpoint_root: data.join("checkpoints"),
             snapshot_every: 100,
             report_key: None,

@@ -3,7 +3,7 @@
 
 use bursar_engine::{
     Arrival, ArrivalState, AttemptKey, AttemptState, Engine, Error, ErrorKind, Exited, HostFacts,
-    LogChunk, Moment, Observation, Outcome, Signal, StartOrder,
+    LogChunk, Moment, Observation, Outcome, PastRun, Signal, StartOrder,
 };
 use bursar_server::{Clock, Journal, JournalError};
 use bursar_site::Record;
@@ -53,6 +53,25 @@ pub(crate) struct Job {
     pub(crate) stage: JobStage,
 }
 
+/// A run that is over, as the engine accounts it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ran {
+    pub(crate) job: String,
+    pub(crate) since: u64,
+    pub(crate) ended: u64,
+    pub(crate) place: (String, u32),
+    /// Whether it ended with its host.
+    pub(crate) with_host: bool,
+    /// Whether the daemon said that it has it.
+    pub(crate) taken: bool,
+}
+
+impl Ran {
+    pub(crate) fn new(job: &str, since: u64, ended: u64, place: (String, u32)) -> Self {
+        Self { job: job.to_owned(), since, ended, place, with_host: false, taken: false }
+    }
+}
+
 /// Where a job is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JobStage {
@@ -85,6 +104,8 @@ pub(crate) struct Outside {
     pub(crate) jobs: Option<BTreeMap<String, Job>>,
     /// How many jobs were found running.
     pub(crate) found: u64,
+    /// Runs of jobs that somebody else had started, and that were over before they were claimed.
+    pub(crate) ran: Vec<Ran>,
     /// Hosts, as the engine has them.
     pub(crate) hosts: Vec<HostFacts>,
     pub(crate) hosts_lost: u64,
@@ -112,17 +133,18 @@ impl World {
     pub(crate) fn advance(&self, to_ms: u64) {
         let mut outside = self.lock();
         outside.now_ms = to_ms;
-        let Outside { processes, jobs, .. } = &mut *outside;
+        let Outside { processes, jobs, ran, .. } = &mut *outside;
         for process in processes.values_mut() {
             if process.ended.is_none() && process.ends_at <= to_ms {
                 let code = i32::from(process.ends_at % 11 == 0);
                 process.ended = Some((process.ends_at, Outcome::Exit { code }));
             }
         }
-        for job in jobs.iter_mut().flat_map(BTreeMap::values_mut) {
-            if let JobStage::Runs(_, ends, _) = job.stage
+        for (name, job) in jobs.iter_mut().flatten() {
+            if let JobStage::Runs(since, ends, place) = job.stage.clone()
                 && ends <= to_ms
             {
+                ran.push(Ran::new(name, since, ends, place));
                 job.stage = JobStage::Gone;
             }
         }
@@ -186,8 +208,11 @@ impl Outside {
                 process.ended = Some((now.max(process.starts_at), Outcome::Lost { reason }));
             }
         }
-        for job in self.jobs.iter_mut().flat_map(BTreeMap::values_mut) {
-            if matches!(&job.stage, JobStage::Runs(_, _, (other, _)) if *other == name) {
+        for (named, job) in self.jobs.iter_mut().flatten() {
+            if let JobStage::Runs(since, _, place) = job.stage.clone()
+                && place.0 == name
+            {
+                self.ran.push(Ran { with_host: true, ..Ran::new(named, since, now, place) });
                 job.stage = JobStage::Gone;
             }
         }
@@ -292,6 +317,24 @@ fn moment(ms: u64) -> Moment {
     Moment { unix_ms: 1, boot_ms: Some(ms) }
 }
 
+fn arrival_of(name: &str, job: &Job, state: ArrivalState) -> Arrival {
+    Arrival {
+        name: name.to_owned(),
+        shown: format!("job {name}"),
+        title: "a\njob".into(),
+        user: "ann".into(),
+        account: job.account.into(),
+        queue: "main".into(),
+        gpus: job.gpus,
+        shape: None,
+        gpu_model: None,
+        max_runtime_ms: None,
+        declared: job.declared.clone(),
+        submitted_at: moment(job.submitted),
+        state,
+    }
+}
+
 impl Engine for World {
     fn hosts(&mut self) -> Result<Vec<HostFacts>, Error> {
         let mut outside = self.lock();
@@ -346,23 +389,41 @@ impl Engine for World {
                 }
                 JobStage::Claimed(_) | JobStage::Gone => return None,
             };
-            Some(Arrival {
-                name: name.clone(),
-                shown: format!("job {name}"),
-                title: "a\njob".into(),
-                user: "ann".into(),
-                account: job.account.into(),
-                queue: "main".into(),
-                gpus: job.gpus,
-                shape: None,
-                gpu_model: None,
-                max_runtime_ms: None,
-                declared: job.declared.clone(),
-                submitted_at: moment(job.submitted),
-                state,
-            })
+            Some(arrival_of(name, job, state))
         };
         Ok(Some(jobs.iter().filter_map(arrival).collect()))
+    }
+
+    fn past_runs(&mut self, _: Moment) -> Result<Vec<PastRun>, Error> {
+        let mut outside = self.lock();
+        if outside.engine_fails() {
+            return Err(lost());
+        }
+        let Some(jobs) = &outside.jobs else { return Ok(Vec::new()) };
+        let run = |ran: &Ran| {
+            let (since, placement) = (moment(ran.since), vec![ran.place.clone()]);
+            let state = ArrivalState::Runs { since, placement: placement.clone() };
+            (!ran.taken).then(|| PastRun {
+                run: format!("{}@{}", ran.job, ran.since),
+                arrival: arrival_of(&ran.job, &jobs[&ran.job], state),
+                aliases: Vec::new(),
+                started_at: since,
+                ended_at: moment(ran.ended),
+                placement,
+                outcome: Outcome::Exit { code: 0 },
+                returned: false,
+            })
+        };
+        Ok(outside.ran.iter().filter_map(run).collect())
+    }
+
+    fn took_past_runs(&mut self) -> Result<(), Error> {
+        let mut outside = self.lock();
+        if outside.engine_fails() {
+            return Err(lost());
+        }
+        outside.ran.iter_mut().for_each(|run| run.taken = true);
+        Ok(())
     }
 
     fn withdraw(&mut self, name: &str) -> Result<(), Error> {
@@ -370,9 +431,13 @@ impl Engine for World {
         if outside.engine_fails() {
             return Err(lost());
         }
-        if let Some(job) = outside.jobs.as_mut().and_then(|jobs| jobs.get_mut(name))
+        let Outside { jobs, ran, now_ms, .. } = &mut *outside;
+        if let Some(job) = jobs.as_mut().and_then(|jobs| jobs.get_mut(name))
             && !matches!(job.stage, JobStage::Claimed(_))
         {
+            if let JobStage::Runs(since, _, place) = job.stage.clone() {
+                ran.push(Ran::new(name, since, *now_ms, place));
+            }
             job.stage = JobStage::Gone;
         }
         Ok(())

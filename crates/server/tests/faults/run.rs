@@ -1,10 +1,10 @@
 //! One seeded run: people, faults, and what must hold at every step.
 
-use crate::fakes::{Dice, Job, JobStage, Outside, World};
+use crate::fakes::{Dice, Job, JobStage, Outside, Ran, World};
 use bursar_engine::{AttemptKey, HostFacts};
 use bursar_server::daemon::StartOptions;
 use bursar_server::{Daemon, Failure};
-use bursar_site::record::{BudgetsChanged, Created, HostDoc, SettingsDoc};
+use bursar_site::record::{BudgetsChanged, Created, HostDoc, Outcome, SettingsDoc};
 use bursar_site::{Attempt, Body, Ending, Record, Stage, declare};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -26,6 +26,8 @@ pub(crate) struct Seen {
     pub(crate) exact_gpu_ms: u64,
     /// Work that was found running.
     pub(crate) found: u64,
+    /// Runs that were over before they were claimed, and charged exactly.
+    pub(crate) unseen: u64,
     pub(crate) hosts_lost: u64,
 }
 
@@ -36,6 +38,7 @@ impl Seen {
         self.engine_failures += other.engine_failures;
         self.never_started += other.never_started;
         self.evictions += other.evictions;
+        self.unseen += other.unseen;
         self.completed += other.completed;
         self.cancelled += other.cancelled;
         self.exact += other.exact;
@@ -74,6 +77,8 @@ fn first() -> Vec<Body> {
         budgets,
         owners: vec!["boss".into()],
         scheduled: None,
+        terms: Vec::new(),
+        terms_until_ms: None,
     };
     vec![Body::Created(created), Body::BudgetsChanged(change)]
 }
@@ -81,6 +86,7 @@ fn first() -> Vec<Body> {
 fn open(world: &World) -> Result<Alive, Failure> {
     let options = StartOptions {
         watches: false,
+        reads_past_first: false,
         checkpoint_root: "/nowhere".into(),
         log_bytes_max: 1,
         log_files_max: 1,
@@ -117,6 +123,7 @@ pub(crate) fn play(seed: u64, queue: bool) -> Seen {
         never_started: 0,
         jobs: queue.then(BTreeMap::new),
         found: 0,
+        ran: Vec::new(),
         hosts: (0..3)
             .map(|at| HostFacts {
                 name: format!("h-{at}"),
@@ -197,7 +204,8 @@ fn hosts_fail(world: &World, dice: &mut Dice) {
 fn people_use_the_queue(world: &World, dice: &mut Dice) {
     let mut outside = world.lock();
     let now = outside.now_ms;
-    let Some(jobs) = &mut outside.jobs else { return };
+    let Outside { jobs, ran, .. } = &mut *outside;
+    let Some(jobs) = jobs else { return };
     for _ in 0..dice.below(3) {
         let declared = [("min-runtime", ["0", "5m", "1200", "1h"][dice.below(4) as usize])];
         let mut declared: BTreeMap<String, String> =
@@ -222,9 +230,12 @@ fn people_use_the_queue(world: &World, dice: &mut Dice) {
     }
     if dice.one_in(4) {
         let at = dice.below(jobs.len().max(1) as u64) as usize;
-        if let Some(job) = jobs.values_mut().nth(at)
+        if let Some((name, job)) = jobs.iter_mut().nth(at)
             && !matches!(job.stage, JobStage::Claimed(_))
         {
+            if let JobStage::Runs(since, _, place) = job.stage.clone() {
+                ran.push(Ran::new(name, since, now, place));
+            }
             job.stage = JobStage::Gone;
         }
     }
@@ -326,15 +337,60 @@ fn assert_charged_as_seen(outside: &Outside, number: u64, attempt: &Attempt, see
     let ran = if attempt.allocated { ended.saturating_sub(process.starts_at) } else { 0 };
     let truth = attempt.gpus() * ran;
     // While the site's clock is behind what it has said already, it stands: nothing can be charged then.
-    let standing = process.starts_at.saturating_sub(10 * MINUTE)..=process.heard_at.expect("heard");
+    // What was heard is written down in that round, or in one that follows soon.
+    let heard = process.heard_at.expect("heard");
+    let standing = process.starts_at.saturating_sub(10 * MINUTE)..=heard + 10 * MINUTE;
     if outside.jumps.iter().any(|jump| standing.contains(jump)) {
         let most = attempt.gpus() * outside.behind_ms;
         assert!(attempt.charged_gpu_ms <= truth, "{attempt:?} {process:?}");
         assert!(truth - attempt.charged_gpu_ms <= most, "{attempt:?} {process:?}");
     } else {
-        assert_eq!(attempt.charged_gpu_ms, truth, "{attempt:?} {process:?}");
+        assert_eq!(
+            attempt.charged_gpu_ms, truth,
+            "jumps {:?} {attempt:?} {process:?}",
+            outside.jumps
+        );
         seen.exact += u64::from(truth > 0);
         seen.exact_gpu_ms += truth;
+    }
+}
+
+/// Whatever ran in the engine's own queue is in the books, once, for as long as it ran.
+fn assert_all_runs_are_charged(world: &World, daemon: &Alive, seen: &mut Seen, seed: u64) {
+    let outside = world.lock();
+    for ran in &outside.ran {
+        if outside.jobs.as_ref().expect("it has a queue")[&ran.job].declared["min-runtime"] == "9h"
+        {
+            continue;
+        }
+        assert!(ran.taken, "seed {seed}: nobody heard of {ran:?}");
+        let work = daemon.site().arrival(&ran.job);
+        let work = work.unwrap_or_else(|| panic!("seed {seed}: nobody is charged for {ran:?}"));
+        // Those that the engine knows as attempts are looked at elsewhere.
+        let is_adopted = |one: &&Attempt| {
+            let key = AttemptKey::new(work.number.to_string(), one.number).expect("a key");
+            outside.processes.contains_key(&key)
+        };
+        let elsewhere = work.attempts.iter().filter(|one| one.reason.contains("started elsewhere"));
+        let elsewhere: Vec<&Attempt> = elsewhere.filter(|one| !is_adopted(one)).collect();
+        // By our books it ran until its host failed, which was heard of before.
+        let with_host = |one: &&Attempt| one.outcome == Some(Outcome::Lost) && one.detail.is_none();
+        if elsewhere.iter().any(with_host) {
+            continue;
+        }
+        let spans: Vec<u64> =
+            elsewhere.iter().filter_map(|one| Some(one.ended_ms? - one.started_ms?)).collect();
+        assert!(!spans.is_empty(), "seed {seed}: {ran:?}: {work:?}");
+        // A host that fails takes all with it for us when we hear of it; and while the site's clock stands, nothing is
+        // charged.
+        let standing = ran.since.saturating_sub(10 * MINUTE)..=ran.ended + 60 * MINUTE;
+        if ran.with_host || outside.jumps.iter().any(|jump| standing.contains(jump)) {
+            continue;
+        }
+        let runs = outside.ran.iter().filter(|other| other.job == ran.job).count();
+        let is_exact = spans.len() == runs && spans.contains(&(ran.ended - ran.since));
+        assert!(is_exact, "seed {seed}: {ran:?}: {work:?}");
+        seen.unseen += 1;
     }
 }
 
@@ -357,6 +413,7 @@ fn come_to_the_end(
         let wake = daemon.round().expect("nothing fails any more");
         if daemon.site().works().all(|work| matches!(work.stage, Stage::Ended(_)))
             && world.lock().jobs.iter().flat_map(BTreeMap::values).all(is_settled)
+            && world.lock().ran.iter().all(|ran| ran.taken)
         {
             break;
         }
@@ -404,6 +461,7 @@ fn come_to_the_end(
             .filter(|work| work.arrived.as_ref().is_some_and(|arrived| arrived.name == *name));
         assert!(ours.count() <= 1, "seed {seed}: job {name} was taken in twice");
     }
+    assert_all_runs_are_charged(world, &daemon, seen, seed);
     // One last round lets the engine forget; then what ran and what was journaled must be the same.
     daemon.round().expect("nothing fails");
     let outside = world.lock();

@@ -49,7 +49,7 @@ impl Facts {
         let made = crate::site::trees_of(&self.changes);
         let in_force = made.partition_point(|(at_ms, _)| *at_ms <= self.from_ms).max(1) - 1;
         for (at_ms, budgets) in &made[in_force..] {
-            let tree = Tree::new(budgets.nodes(1));
+            let tree = Tree::new(budgets.nodes(1, &[], |_| 0));
             let term = trees.begins_ms.len();
             trees.begins_ms.push((*at_ms).max(self.from_ms));
             trees.paths.values_mut().for_each(|fraction| *fraction = 0.0);

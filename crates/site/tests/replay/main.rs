@@ -154,10 +154,50 @@ fn worlds_are_worth_playing() {
         "change_scheduled",
         "restarted",
         "array",
+        "transferred",
+        "funding_asked",
+        "funding_decided",
     ] {
         assert!(seen.get(kind).is_some_and(|&count| count > 50), "{kind}: {seen:?}");
     }
     assert!(seen["budgets_changed"] > 100 && seen["schedule_dropped"] > 20, "{seen:?}");
+}
+
+/// What is charged in a term is what attempts charged from its begin on, whenever it was made known, whatever came late.
+#[test]
+fn terms_count_what_was_charged_in_them() {
+    let (mut counted, mut limited) = (0, 0);
+    for seed in 0..60 {
+        let world = World::play(seed, 250);
+        let site = &world.site;
+        let now = site.now_ms();
+        for view in site.budget_views("boss") {
+            for term in view.terms {
+                let below = format!("{}/", view.path);
+                let works = site.works().filter(|work| {
+                    work.declared.budget == view.path || work.declared.budget.starts_with(&below)
+                });
+                let attempts = works.flat_map(|work| &work.attempts).filter(|one| one.allocated);
+                let charged: u64 = attempts
+                    .filter_map(|one| {
+                        let from = one.started_ms?.max(term.from_unix_ms);
+                        let span = one.ended_ms.unwrap_or(now).checked_sub(from)?;
+                        let gpus: usize = one.placement.iter().map(|(_, gpus)| gpus.len()).sum();
+                        Some(span * gpus as u64)
+                    })
+                    .sum();
+                let hours = charged as f64 / 3.6e6;
+                assert!(
+                    (term.charged_gpu_hours - hours).abs() < 1e-6,
+                    "seed {seed}: {} {term:?}: {hours}",
+                    view.path
+                );
+                counted += usize::from(charged > 0);
+                limited += usize::from(term.left_gpu_hours == 0.0);
+            }
+        }
+    }
+    assert!(counted > 30 && limited > 3, "{counted} terms with charges, {limited} without room");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! A seeded world: requests and an engine, played into a site and its journal.
 
+use bursar_site::budgets::Share;
+use bursar_site::funding::HowMuch;
 use bursar_site::record::{BudgetsChanged, Created, HostDoc, Outcome, SettingsDoc};
+use bursar_site::terms::Every;
 use bursar_site::views::Wanted;
 use bursar_site::{Body, BudgetDoc, Record, Site, declare};
 use std::collections::BTreeMap;
@@ -66,6 +69,8 @@ impl World {
             budgets,
             owners: vec!["boss".into()],
             scheduled: None,
+            terms: Vec::new(),
+            terms_until_ms: None,
         };
         let record = |seq, body| Record { seq, at_ms: 0, actor: Some("boss".into()), body };
         let records =
@@ -104,6 +109,9 @@ impl World {
         if self.dice.below(4) == 0 {
             self.find_running();
         }
+        if let Some(body) = self.site.due_terms(self.now_ms) {
+            self.put(body);
+        }
         while let Some((author, body)) = self.site.due_change(self.now_ms) {
             self.put_by(&author, body);
         }
@@ -129,7 +137,9 @@ impl World {
     }
 
     fn request(&mut self) {
-        let body = match self.dice.below(15) {
+        let body = match self.dice.below(19) {
+            15 => self.transfer(),
+            16 => return self.ask_or_decide(),
             12 | 13 => {
                 let number = 1 + self.dice.below(self.site.next_number());
                 self.site.requeue("boss", number)
@@ -153,8 +163,16 @@ impl World {
             2 => {
                 let shares = [self.dice.below(4), self.dice.below(4), self.dice.below(3)];
                 let extra = if self.dice.below(2) == 0 { ", a3: {share: 1}" } else { "" };
+                let terms = [
+                    "",
+                    ", terms: [{each: day, limit: 20, carry_over: true}]",
+                    ", terms: [{each: day, limit: 30}, {from: 1970-01-01T10:00:00Z, until: 1970-01-02T03:30:00Z, limit: 12.5}]",
+                ];
+                let term = |dice: &mut Dice| terms[dice.below(3) as usize];
+                let dice = &mut self.dice;
+                let (a, a1, a2) = (term(dice), term(dice), term(dice));
                 let text = format!(
-                    "a: {{share: 2, owners: [ann], children: {{a1: {{share: {}}}, a2: {{share: {}}}{extra}}}}}\nb: {{share: {}}}",
+                    "a: {{share: 2, owners: [ann]{a}, children: {{a1: {{share: {}{a1}}}, a2: {{share: {}{a2}}}{extra}}}}}\nb: {{share: {}}}",
                     shares[0], shares[1], shares[2]
                 );
                 let base = self.site.budgets.version;
@@ -201,6 +219,41 @@ impl World {
         }
     }
 
+    fn transfer(&mut self) -> Result<Body, bursar_site::Refused> {
+        let (from, to) = match self.dice.below(2) {
+            0 => ("a/a1", "a/a2"),
+            _ => ("a/a2", "a/a1"),
+        };
+        let hours = 0.5 + self.dice.below(8) as f64;
+        self.site.transfer("ann", from, to, hours, Some(Every::Day), "it needs it")
+    }
+
+    /// Somebody asks for funding, or an owner decides on it.
+    fn ask_or_decide(&mut self) {
+        let open = self.site.funding_for("boss").find(|one| one.decision.is_none());
+        let Some(id) = open.map(|one| one.id) else {
+            let budget = ["a/a1", "a/a3", "b"][self.dice.below(3) as usize];
+            let amount = 1 + self.dice.below(9);
+            let wanted = match self.dice.below(2) {
+                0 => HowMuch { share: Some(Share(amount * 500_000)), gpus: None },
+                _ => HowMuch { share: None, gpus: Some(amount as f64 / 2.0) },
+            };
+            let later = (self.dice.below(3) == 0).then(|| self.now_ms + 20 * MINUTE);
+            if let Ok(body) = self.site.ask_funding("boss", budget, wanted, later, "more") {
+                self.put(body);
+            }
+            return;
+        };
+        let bodies = match self.dice.below(4) {
+            0 => self.site.decline_funding("boss", id, "no").map(|body| vec![body]),
+            1 => self.site.withdraw_funding("boss", id).map(|body| vec![body]),
+            _ => self.site.grant_funding("boss", id, None, "yes"),
+        };
+        for body in bodies.unwrap_or_default() {
+            self.put(body);
+        }
+    }
+
     /// Somebody else started one that waits.
     fn find_running(&mut self) {
         let waits = |work: &&bursar_site::Work| {
@@ -239,6 +292,7 @@ impl World {
                 ended_ms: late,
                 exit_code: None,
                 detail: None,
+                run: None,
             };
             match wanted {
                 Wanted::Run if !runs => match self.dice.below(8) {

@@ -48,6 +48,8 @@ impl Script {
             budgets: budgets.expect("a tree"),
             owners: vec!["boss".into()],
             scheduled: None,
+            terms: Vec::new(),
+            terms_until_ms: None,
         };
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let site =
@@ -92,7 +94,7 @@ impl Script {
     fn stopped(workload: u64, attempt: u32) -> Vec<Body> {
         let (ended_ms, exit_code, detail) = (None, Some(0), None);
         let outcome = Outcome::Completed;
-        vec![Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail }]
+        vec![Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail, run: None }]
     }
 
     /// The example of docs/reports.md.

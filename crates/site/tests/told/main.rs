@@ -33,6 +33,8 @@ impl Lab {
             budgets: yaml::read(text).expect("a tree"),
             owners: vec!["boss".into()],
             scheduled: None,
+            terms: Vec::new(),
+            terms_until_ms: None,
         };
         let record = |seq, body| Record { seq, at_ms: 0, actor: Some("boss".into()), body };
         let first = record(1, Body::Created(created));
@@ -100,7 +102,15 @@ impl Lab {
 }
 
 fn stopped(workload: u64, attempt: u32, outcome: Outcome) -> Body {
-    Body::Stopped { workload, attempt, outcome, ended_ms: None, exit_code: None, detail: None }
+    Body::Stopped {
+        workload,
+        attempt,
+        outcome,
+        ended_ms: None,
+        exit_code: None,
+        detail: None,
+        run: None,
+    }
 }
 
 #[test]
@@ -189,6 +199,7 @@ fn a_dependency_that_failed_is_named_and_what_could_never_start_is_refused() {
         ended_ms: None,
         exit_code: None,
         detail: Some("ended by signal 9".into()),
+        run: None,
     });
     lab.settle();
     let end = |number| lab.site.end_of(lab.site.work(number).expect("there")).expect("ended");

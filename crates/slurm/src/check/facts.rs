@@ -22,6 +22,8 @@ pub struct Wanted {
     pub file: String,
     /// By what the clients are run; empty if by nothing.
     pub run_by: Vec<String>,
+    /// Whether it is only to be watched.
+    pub watches: bool,
     /// Whether the clients have a token, so that it matters little who runs them.
     pub has_token: bool,
 }

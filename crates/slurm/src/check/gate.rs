@@ -138,12 +138,16 @@ fn table(seen: &Seen, facts: &Facts, wanted: &Wanted) -> Finding {
         }
     };
     if !text.starts_with("bursar-gate 1\n") || !text.ends_with("\nend\n") {
-        return Finding::missing(
+        // Without a table jobs would enter as if nobody governed: it is written anew, not removed.
+        let damaged = Finding::missing(
             about,
             format!("{path} is damaged"),
-            "the gate refuses every submission",
-        )
-        .command(format!("rm {path}"));
+            "the last good one stays in force; where there never was one, the gate refuses every submission",
+        );
+        return match wanted.gate {
+            Some(_) => damaged.command(format!("bursar up --config {}", wanted.file)),
+            None => damaged,
+        };
     }
     let words = |key: &str| -> Vec<String> {
         let rest = text.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '));

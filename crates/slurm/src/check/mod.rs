@@ -114,14 +114,24 @@ pub fn findings(facts: &Facts, wanted: &Wanted) -> Vec<Finding> {
         // What follows from a configuration that could not be read is no finding.
         return found;
     };
-    rights::rights(facts, wanted, config, &mut found);
-    gate::gate(facts, wanted, config, &mut found);
+    // Who only looks needs neither rights nor a gate, and what Slurm decides by itself is its own affair.
+    if !wanted.watches {
+        rights::rights(facts, wanted, config, &mut found);
+        gate::gate(facts, wanted, config, &mut found);
+    }
     partitions::partitions(facts, wanted, config, &mut found);
     cluster::accounting(facts, config, &mut found);
+    if wanted.watches {
+        found.retain(|one| !OF_GOVERNING.contains(&&*one.about));
+        return found;
+    }
     cluster::settings(config, &mut found);
     gate::options(facts, config, &mut found);
     found
 }
+
+/// What matters to who governs alone, among what is looked at of partitions.
+const OF_GOVERNING: [&str; 2] = ["PreemptType", "jobs"];
 
 /// A few names, and how many more there are.
 pub(crate) fn some(names: &[&str]) -> String {

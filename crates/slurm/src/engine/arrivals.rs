@@ -105,23 +105,33 @@ impl SlurmEngine {
 
     /// The hosts of a job that runs, and its GPUs on each.
     pub(super) fn placement(&self, job: &Job) -> Vec<(String, u32)> {
-        let hosts = u32::try_from(job.nodes.len()).unwrap_or(u32::MAX).max(1);
-        // Slurm's queue has the sum alone. Where it is uneven, the first hosts are taken to have the rest.
-        let (each, rest) = (job.gpus.count / hosts, job.gpus.count % hosts);
-        let parts = (0..hosts).map(|at| each + u32::from(at < rest));
-        job.nodes.iter().cloned().zip(parts).collect()
+        placement(&job.nodes, job.gpus.count)
     }
 }
 
+/// So many GPUs on these hosts: Slurm has the sum alone. Where it is uneven, the first hosts are taken to have the rest.
+pub(super) fn placement(nodes: &[String], gpus: u32) -> Vec<(String, u32)> {
+    let hosts = u32::try_from(nodes.len()).unwrap_or(u32::MAX).max(1);
+    let (each, rest) = (gpus / hosts, gpus % hosts);
+    let parts = (0..hosts).map(|at| each + u32::from(at < rest));
+    nodes.iter().cloned().zip(parts).collect()
+}
+
 /// Why Slurm would not start a job that is released, where that can be known.
-fn waits_for(job: &Job, now_s: u64) -> Option<String> {
+pub(super) fn waits_for(job: &Job, now_s: u64) -> Option<String> {
     if let Some(dependency) = &job.dependency {
         let shown: String = dependency.chars().filter(|one| !one.is_control()).take(200).collect();
+        if job.reason == "DependencyNeverSatisfied" {
+            return Some(format!(
+                "it can never start: what it depends on ended otherwise ({shown}); cancel it, or change the dependency"
+            ));
+        }
         return Some(format!("depends on {shown}"));
     }
     // What was put back has a moment, too, but that is Slurm's own and is taken away.
-    let begin = job.eligible.filter(|begin| job.restarts == 0 && *begin > now_s)?;
-    Some(format!("begins in {} s, as it was submitted", begin - now_s))
+    job.eligible.filter(|begin| job.restarts == 0 && *begin > now_s)?;
+    // No countdown: what changes each second would be written down each second.
+    Some("waits for the moment of its --begin".to_owned())
 }
 
 /// How many more tasks of each array may run.

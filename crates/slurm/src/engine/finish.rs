@@ -129,7 +129,7 @@ impl SlurmEngine {
         };
         for key in keys {
             let Some(record) = self.records.get(key).cloned() else { continue };
-            let end = match (row_of(&runs, key, self.site()), &record.stage) {
+            let end = match (row_of(&runs, key, &record, self.site()), &record.stage) {
                 // Slurm has a run that ended by itself end anew when its job is put back: that is what it charges.
                 (Some((_, ending)), Stage::Returning(_))
                     if ending != Ending::Requeued
@@ -188,11 +188,21 @@ impl SlurmEngine {
     }
 }
 
-/// The latest run that ended with the claim of this attempt.
-fn row_of<'a>(runs: &'a [Run], key: &AttemptKey, site: Option<&str>) -> Option<(&'a Run, Ending)> {
+/// The run of this attempt: the one that began when it did, else the first one that ended with its claim. Slurm may have put
+/// it back since and run it again, with the same claim: those are no attempts of ours.
+fn row_of<'a>(
+    runs: &'a [Run],
+    key: &AttemptKey,
+    record: &Record,
+    site: Option<&str>,
+) -> Option<(&'a Run, Ending)> {
     let claimed = |run: &&Run| run.note.as_ref().and_then(|note| note.claim_of(site)) == Some(key);
-    let ended = runs.iter().filter(claimed).filter_map(|run| Some((run, run.ending?)));
-    ended.max_by_key(|(run, _)| (run.started, run.ended))
+    let ended = || runs.iter().filter(claimed).filter_map(|run| Some((run, run.ending?)));
+    let started_s = record.started_s();
+    let same = started_s.and_then(|at| ended().find(|(run, _)| run.started == Some(at)));
+    let ran = || ended().filter(|(run, _)| run.started.is_some() && !run.nodes.is_empty());
+    same.or_else(|| ran().min_by_key(|(run, _)| (run.started, run.ended)))
+        .or_else(|| ended().max_by_key(|(run, _)| run.ended))
 }
 
 fn end_of_row(record: &Record, run: &Run, ending: Ending) -> End {

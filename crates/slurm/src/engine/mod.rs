@@ -11,6 +11,7 @@ mod look;
 mod names;
 mod news;
 mod observe;
+mod past;
 mod start;
 mod submit;
 mod watch;
@@ -23,7 +24,8 @@ use crate::options::SlurmOptions;
 use crate::read::{Job, Node};
 use crate::records::{End, How, Records, Stage};
 use bursar_engine::{
-    Arrival, AttemptKey, Engine, Error, HostFacts, LogChunk, Observation, Signal, StartOrder,
+    Arrival, AttemptKey, Engine, Error, HostFacts, LogChunk, Moment, Observation, PastRun, Signal,
+    StartOrder,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -59,6 +61,8 @@ pub struct SlurmEngine {
     seen_running: BTreeMap<AttemptKey, Instant>,
     /// Names for jobs from before us.
     names: Names,
+    /// How far the accounts were read.
+    past: past::Past,
     /// Whether what waits was looked at since this engine was opened.
     has_looked: bool,
     /// The ids of the arrivals that were told lately, by their names, and when they were told last.
@@ -96,6 +100,7 @@ impl SlurmEngine {
             reasons: BTreeMap::new(),
             seen_running: BTreeMap::new(),
             names: Names::open(folder),
+            past: past::Past::open(folder),
             has_looked: false,
             waiting_ids: BTreeMap::new(),
             holds: false,
@@ -147,6 +152,10 @@ impl SlurmEngine {
         self.missed_since.remove(key);
         self.stopped_at.remove(key);
         self.seen_running.remove(key);
+        let job = self.records.get(key).and_then(|record| record.job.clone());
+        if let Some((job, started_s)) = job.zip(end.started_s) {
+            self.past.know(&job, started_s, end.ended_s);
+        }
         self.records.change(key, |record| record.stage = Stage::Over(end))
     }
 
@@ -168,6 +177,14 @@ impl Engine for SlurmEngine {
 
     fn arrivals(&mut self) -> Result<Option<Vec<Arrival>>, Error> {
         self.see_arrivals().map(Some)
+    }
+
+    fn past_runs(&mut self, since: Moment) -> Result<Vec<PastRun>, Error> {
+        self.see_past(since.unix_ms / 1000)
+    }
+
+    fn took_past_runs(&mut self) -> Result<(), Error> {
+        self.took_past()
     }
 
     fn news_every(&self) -> Option<Duration> {

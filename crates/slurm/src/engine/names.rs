@@ -18,6 +18,13 @@ struct Named {
     /// When it was first submitted, in seconds since 1970.
     submitted_s: u64,
     tag: String,
+    /// Whether it was told of as work that waits or runs. What is known since before is.
+    #[serde(default = "yes")]
+    told: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// Tags by the numbers of jobs, as long as these are in the queue. A number is given again by a controller that was
@@ -49,10 +56,27 @@ impl Names {
         if let Some(named) = self.known.get(&number).filter(is_it) {
             return named.tag.clone();
         }
-        let tag = format!("{submitted_s}.{number}");
-        self.known.insert(number, Named { submitted_s, tag: tag.clone() });
+        let tag = Self::made_up(number, submitted_s);
+        self.known.insert(number, Named { submitted_s, tag: tag.clone(), told: false });
         self.changed = true;
         tag
+    }
+
+    /// Whether a job, or its array, was told of; jobs that have other names than ours always count as told of.
+    pub(super) fn is_told(&self, job: &Job) -> bool {
+        self.known.get(&number_of(job).0).is_none_or(|named| named.told)
+    }
+
+    /// A job is told of.
+    pub(super) fn tell(&mut self, job: &Job) {
+        if let Some(named) = self.known.get_mut(&number_of(job).0).filter(|named| !named.told) {
+            (named.told, self.changed) = (true, true);
+        }
+    }
+
+    /// The tag of a job that was never put back.
+    pub(super) fn made_up(number: u64, submitted_s: u64) -> String {
+        format!("{submitted_s}.{number}")
     }
 
     /// Forgets all jobs but these, and writes the rest down if that is new.

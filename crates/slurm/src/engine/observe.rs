@@ -58,8 +58,9 @@ impl SlurmEngine {
         let limit_ms = u64::try_from(self.options.start_limit.as_millis()).unwrap_or(u64::MAX);
         match judge(record, job, crate::now_ms(), limit_ms) {
             Verdict::Patience => {
-                if let Some(job) = job.filter(|job| job.state == JobState::Pending) {
-                    self.reasons.insert(key.clone(), job.reason.clone());
+                let pending = job.filter(|job| job.state == JobState::Pending);
+                if let Some(reason) = pending.and_then(telling) {
+                    self.reasons.insert(key.clone(), reason.to_owned());
                 }
                 self.stop_again(key)
             }
@@ -79,9 +80,11 @@ impl SlurmEngine {
             }
             Verdict::TooLate => {
                 let id = job.map(|job| job.id.clone()).unwrap_or_default();
-                let reason = job.map(|job| job.reason.clone()).unwrap_or_default();
                 let limit = self.options.start_limit.as_secs();
-                let why = format!("Slurm did not start it within {limit} s: {reason}");
+                let known = job.and_then(telling).map(str::to_owned);
+                let said = known.or_else(|| self.reasons.get(key).cloned());
+                let said = said.map_or(String::new(), |said| format!(": {said}"));
+                let why = format!("Slurm did not start it within {limit} s{said}");
                 self.reasons.insert(key.clone(), why);
                 // Whether that came in time, the next look tells.
                 let _ = self.scontrol(["hold", &id]);
@@ -89,7 +92,8 @@ impl SlurmEngine {
                 Ok(())
             }
             Verdict::NotStarted { reason } => {
-                let why = self.reasons.get(key).cloned().unwrap_or(reason);
+                let said = job.and_then(telling).map(|why| format!("Slurm put it on hold: {why}"));
+                let why = said.or_else(|| self.reasons.get(key).cloned()).unwrap_or(reason);
                 let why = if record.stop { "it was stopped before it ran".to_owned() } else { why };
                 self.end_unstarted(key, &why)?;
                 self.tidy(record, job);
@@ -239,6 +243,13 @@ pub(super) fn running(started_s: u64, record: &Record) -> AttemptState {
         warned: record.warning == Told::Sent,
         told_to_leave: record.told_to_leave(),
     }
+}
+
+/// Slurm's reason why a job waits, where it tells anything: it is none until Slurm has tried to start it, and a hold of
+/// ours is no reason of Slurm's.
+fn telling(job: &Job) -> Option<&str> {
+    let says_nothing = ["", "None", "Priority", "JobHeldUser", "JobHeldAdmin"];
+    Some(&*job.reason).filter(|reason| !says_nothing.contains(reason))
 }
 
 /// Attempts whose jobs do not show how they ended.

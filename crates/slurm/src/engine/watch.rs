@@ -12,7 +12,7 @@ use crate::read::{Job, JobState, Run};
 use crate::records::{End, How, Record, Stage, moment_of};
 use bursar_engine::{
     Arrival, ArrivalState, AttemptKey, AttemptState, Engine, Error, ErrorKind, HostFacts, LogChunk,
-    Observation, Signal, StartOrder,
+    Moment, Observation, PastRun, Signal, StartOrder,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -124,6 +124,11 @@ impl WatchEngine {
     }
 }
 
+/// Whether Slurm would not start a job even if all was idle: it is on hold, begins later, or depends on others.
+fn is_held_back(job: &Job, now_s: u64) -> bool {
+    job.state == JobState::Pending && (job.held || super::arrivals::waits_for(job, now_s).is_some())
+}
+
 /// How a run ended.
 fn end(record: &Record, ended_s: Option<u64>, ending: Ending, (code, signal): (i32, i32)) -> End {
     let how = match ending {
@@ -183,6 +188,12 @@ impl Engine for WatchEngine {
         jobs.sort_by_key(|job| (job.submitted, number_of(job)));
         let live = self.slurm.records.all().filter(|(_, record)| !record.is_over());
         let live: BTreeSet<String> = live.map(|(_, record)| record.name.clone()).collect();
+        let now_s = crate::now_ms() / 1000;
+        // What its user holds back is no demand yet. What was told of once is there as long as it is there.
+        let all = jobs.clone();
+        jobs.retain(|job| !is_held_back(job, now_s) || self.names.is_told(job));
+        jobs.iter().for_each(|job| self.names.tell(job));
+        self.names.keep(&all)?;
         let arrival = |job: &Job| {
             let note: &Note = job.note.as_ref()?;
             let name = job.arrival_name().filter(|name| !live.contains(name))?;
@@ -202,6 +213,14 @@ impl Engine for WatchEngine {
         Ok(Some(jobs.iter().filter_map(arrival).collect()))
     }
 
+    fn past_runs(&mut self, since: Moment) -> Result<Vec<PastRun>, Error> {
+        self.slurm.see_past(since.unix_ms / 1000)
+    }
+
+    fn took_past_runs(&mut self) -> Result<(), Error> {
+        self.slurm.took_past()
+    }
+
     fn start(&mut self, order: &StartOrder) -> Result<(), Error> {
         order.check()?;
         if self.slurm.records.is_claimed(&order.key) {
@@ -213,23 +232,15 @@ impl Engine for WatchEngine {
         };
         let jobs = self.look()?;
         let job = jobs.iter().find(|job| job.arrival_name().as_ref() == Some(&name));
-        let mut record = Record::new(&order.key, name, true, order.resumable);
         let started = job.filter(|job| job.holds_hosts()).and_then(|job| Some((job, job.started?)));
-        record.stage = match started {
-            Some((job, started_s)) => {
-                record.job = Some(job.id.clone());
-                record.log_uid = job.uid;
-                record.log.clone_from(&job.log);
-                record.restarts = job.restarts;
-                Stage::Running { started_s }
-            }
-            None => Stage::Over(End {
-                started_s: None,
-                ended_s: crate::now_ms() / 1000,
-                how: How::NotStarted("it runs no more".to_owned()),
-                told: false,
-            }),
-        };
+        // What runs no more is in the accounts: how it ended is told by them.
+        let Some((job, started_s)) = started else { return Ok(()) };
+        let mut record = Record::new(&order.key, name, true, order.resumable);
+        record.job = Some(job.id.clone());
+        record.log_uid = job.uid;
+        record.log.clone_from(&job.log);
+        record.restarts = job.restarts;
+        record.stage = Stage::Running { started_s };
         self.slurm.records.put(&order.key, record)
     }
 

@@ -70,9 +70,20 @@ const STATES: &str = "R,CD,CA,F,TO,NF,OOM,PR,RQ,BF,DL";
 /// The call that [`read_history`] reads the answer of: all runs in these partitions (all, if none is named) that ran or
 /// ended between two moments in seconds since 1970.
 pub fn history_call(partitions: &[String], from_s: u64, until_s: u64, mark: &Mark) -> Call {
+    span_call(&HISTORY_FIELDS, partitions, from_s, until_s, mark)
+}
+
+/// The same, with any fields.
+pub(super) fn span_call(
+    fields: &[&str],
+    partitions: &[String],
+    from_s: u64,
+    until_s: u64,
+    mark: &Mark,
+) -> Call {
     let mut args = ["-a", "-D", "-X", "-p", "-n"].map(str::to_owned).to_vec();
     args.push(format!("--delimiter={mark}"));
-    args.extend(["-o".to_owned(), HISTORY_FIELDS.join(",")]);
+    args.extend(["-o".to_owned(), fields.join(",")]);
     args.extend(["-s".to_owned(), STATES.to_owned()]);
     args.extend([
         "-S".to_owned(),
@@ -95,7 +106,7 @@ pub fn read_history(answer: &[u8], mark: &Mark) -> Result<Vec<HistoryRow>, Unrea
     mark.rows(answer, HISTORY_FIELDS.len())?.iter().map(|row| history_row(row)).collect()
 }
 
-fn history_row(row: &[String]) -> Result<HistoryRow, Unreadable> {
+pub(super) fn history_row(row: &[String]) -> Result<HistoryRow, Unreadable> {
     let [
         job,
         submitted,

@@ -194,7 +194,7 @@ fn what_slurm_would_not_start_yet_is_said() {
         "{}",
         not_yet(&second)
     );
-    assert!(not_yet(&later).contains("begins in"));
+    assert!(not_yet(&later).contains("its --begin"));
     let tasks: Vec<bool> =
         (1..=4).map(|task| states[&format!("{array}_{task}")] == ArrivalState::Waits).collect();
     assert_eq!(tasks.iter().filter(|waits| **waits).count(), 2, "{states:?}");

@@ -139,6 +139,19 @@ pub(crate) fn register_nodes(lab: &Lab) {
     assert!(done.is_ok_and(|status| status.success()), "scontrol reconfigure");
 }
 
+/// Slurm 22.05 changes no job while slurmdbd gives it a number, and one that its controller wrote down just then, and was
+/// killed, waits for that number for ever ("DB index is being set"). It asks anew for all of them once slurmdbd did not
+/// answer when it asked for one: so an administrator stops slurmdbd, submits something, and starts it again.
+pub(crate) fn number_jobs(lab: &Lab) {
+    kill_daemon("slurmdbd.pid", "slurmdbd");
+    let asked = ["--parsable", "--hold", "--partition=free", "--wrap=true", "--output=/dev/null"];
+    let job = lab.ok("alice", "sbatch", &asked);
+    // It asks every five seconds.
+    std::thread::sleep(Duration::from_secs(12));
+    lab::up();
+    lab.ok("alice", "scancel", &[&job]);
+}
+
 /// Whoever starts the daemon does it again, until Slurm lets it come up.
 pub(crate) fn come_up(governed: &mut Governed) {
     let until = Instant::now() + crate::PATIENCE;

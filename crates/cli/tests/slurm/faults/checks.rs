@@ -56,7 +56,7 @@ impl History<'_> {
             story.is_known().unwrap_or_else(&mut add);
             story.ends_well(self).unwrap_or_else(&mut add);
             story.ran_as_often_as_accounted().unwrap_or_else(&mut add);
-            story.is_charged_as_accounted().unwrap_or_else(&mut add);
+            story.is_charged_as_accounted(!self.forgotten.is_empty()).unwrap_or_else(&mut add);
         }
         for one in submitted {
             findings.extend(limit_of_array(one, &stories));
@@ -307,8 +307,9 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Each attempt is charged what its run is accounted with.
-    fn is_charged_as_accounted(&self) -> Result<(), String> {
+    /// Each attempt is charged what its run is accounted with. A controller that was killed may account fewer GPUs than
+    /// it gave ("gres count underflow").
+    fn is_charged_as_accounted(&self, forgot: bool) -> Result<(), String> {
         let mut charged = Vec::new();
         for attempt in self.attempts() {
             let (Some(from), Some(to)) =
@@ -331,7 +332,7 @@ impl Story<'_> {
         };
         let accounted: Vec<Charge> = self.runs().iter().filter_map(of_row).collect();
         let mut pairs = charged.iter().zip(&accounted);
-        if charged.len() == accounted.len() && pairs.all(|(ours, slurms)| ours.is(slurms)) {
+        if charged.len() == accounted.len() && pairs.all(|(ours, slurms)| ours.is(slurms, forgot)) {
             Ok(())
         } else {
             Err(format!("charged {charged:?}, accounted {accounted:?}"))
@@ -348,10 +349,12 @@ struct Charge {
 }
 
 impl Charge {
-    /// Slurm's second of a start may have begun before the decision; charges never do.
-    fn is(&self, slurms: &Self) -> bool {
-        self.span_ms == slurms.span_ms
-            && slurms.gpus.is_none_or(|gpus| self.gpus == Some(gpus))
+    /// Slurm's second of a start may have begun before the decision; charges never do. Moments are told by the daemon's
+    /// clock, which is a millisecond to and fro: what is charged for them is exact.
+    fn is(&self, slurms: &Self, forgot: bool) -> bool {
+        let may_be = |gpus| self.gpus == Some(gpus) || (forgot && self.gpus > Some(gpus));
+        self.span_ms.abs_diff(slurms.span_ms) <= 1
+            && slurms.gpus.is_none_or(may_be)
             && self.from_ms.abs_diff(slurms.from_ms) <= 1500
     }
 }
