@@ -466,7 +466,7 @@ fn whatif_measures_a_part_of_the_past_as_it_was_and_as_it_would_have_been() {
     let (data, began) = played(dir.path());
     let site = up(&data);
     let tree = dir.path().join("tree.yaml");
-    fs::write(&tree, "a: {share: 1, children: {x: {share: 1}, z: {share: 1}}}\nb: {share: 9}\n")
+    fs::write(&tree, "a: {share: 1, children: {x: {share: 1}, z: {share: 1}}}\nb: {share: 9, terms: [{each: month, limit: 5000}]}\n")
         .expect("written");
     let args = ["whatif", "--last", "60h", "--change", text(&tree), "--move", "a/y=a/z", "--json"];
     let told = json(&site.ask_well(&args));
