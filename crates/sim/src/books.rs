@@ -1,6 +1,6 @@
 //! The books of a run: what each notice of the core means for events, waits, losses and promises.
 
-use super::{Lost, Record, Run, RunError};
+use super::{Lost, Record, Run, RunError, Timed};
 use crate::build::rate_step;
 use crate::engine::Leftover;
 use crate::events::{EventKind, EventLine, HostGpus, Seconds};
@@ -11,6 +11,7 @@ use crate::summary::{LostGpuHours, SimulatorSummary};
 use crate::waits::classes;
 use bursar_core::state::End;
 use bursar_core::{BudgetIx, HostIx, Notice, Status, Stop, TimeMs, WorkloadIx};
+use std::cmp::Reverse;
 
 impl<'a> Run<'a> {
     pub(super) fn note(&mut self, notice: &Notice) -> Result<(), RunError> {
@@ -139,6 +140,9 @@ impl<'a> Run<'a> {
         record.finish = finish;
         if finish_ms < u64::MAX {
             self.push_finish(finish_ms, workload, attempt);
+        }
+        if self.recorded.is_some() && allocated {
+            self.heap.push(Reverse((until.0, Timed::Unprotect)));
         }
         self.keep_promise(workload);
         self.measure.change(|gpus_now| {

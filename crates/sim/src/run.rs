@@ -120,6 +120,8 @@ enum Timed {
     Finish { workload: u32, attempt: u32 },
     /// A preempted attempt is gone.
     Leave { workload: u32, attempt: u32 },
+    /// A protection ends. Only where a record is played: a policy asks to be woken for it.
+    Unprotect,
 }
 
 /// What is kept per workload of the scenario.
@@ -435,7 +437,10 @@ impl<'a> Run<'a> {
     }
 
     fn end_attempt(&mut self, timed: Timed) -> Result<(), RunError> {
-        let (Timed::Finish { workload, attempt } | Timed::Leave { workload, attempt }) = timed;
+        let (Timed::Finish { workload, attempt } | Timed::Leave { workload, attempt }) = timed
+        else {
+            return Ok(());
+        };
         let record = &self.records[workload as usize];
         if !record.live || !record.running {
             return Ok(());
@@ -445,7 +450,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let stop = match timed {
-            Timed::Leave { .. } => Stop::Left,
+            Timed::Leave { .. } | Timed::Unprotect => Stop::Left,
             Timed::Finish { .. } => match record.finish {
                 Finish::Completed => Stop::Completed,
                 Finish::Failed => Stop::Failed,

@@ -147,6 +147,9 @@ fn tree_json(tree: &BTreeMap<String, BudgetDoc>) -> Value {
         if let Some(limit) = budget.limit {
             fields.insert("limit".into(), json!(limit.round() as u64));
         }
+        if !budget.terms.is_empty() {
+            fields.insert("terms".into(), json!(budget.terms));
+        }
         if !budget.children.is_empty() {
             fields.insert("children".into(), tree_json(&budget.children));
         }

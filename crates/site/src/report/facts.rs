@@ -4,7 +4,7 @@ use crate::changes::Change;
 use crate::error::Refused;
 use crate::record::{HostDoc, Outcome};
 use crate::site::{Service, Site};
-use crate::work::{Attempt, Ending, Spell, Stage, Work};
+use crate::work::{Attempt, Spell, Work};
 use std::collections::BTreeMap;
 
 /// Where a period begins.
@@ -90,8 +90,6 @@ pub(super) struct WorkFacts {
     pub(super) min_runtime_ms: u64,
     pub(super) max_runtime_ms: Option<u64>,
     pub(super) spells: Vec<Spell>,
-    /// Whether it ended with its last attempt, not while it waited.
-    pub(super) ended_running: bool,
     pub(super) attempts: Vec<AttemptFacts>,
 }
 
@@ -152,10 +150,6 @@ impl WorkFacts {
             min_runtime_ms: one.min_runtime_ms,
             max_runtime_ms: one.max_runtime_ms,
             spells: work.spells.clone(),
-            ended_running: matches!(
-                work.stage,
-                Stage::Ended(Ending::Terminated | Ending::HostFailed)
-            ),
             attempts: work.attempts.iter().filter_map(AttemptFacts::of).collect(),
         }
     }

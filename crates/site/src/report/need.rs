@@ -1,7 +1,7 @@
 //! What a workload still had to do at some moment, as far as it came to be known by the end of the period.
 
 use super::facts::WorkFacts;
-use crate::record::Outcome;
+use crate::work::Spell;
 
 /// What a workload needs, over time.
 #[derive(Debug)]
@@ -41,21 +41,15 @@ impl Need {
             let started_ms = attempt.started_ms;
             let ended_ms = ended_ms.unwrap_or(u64::MAX);
             pieces.push(Piece { started_ms, ended_ms, kept_ms, before_ms, needed_ms: u64::MAX });
-            let is_over = ended_ms < u64::MAX
-                && matches!(
-                    attempt.outcome,
-                    Some(Outcome::Completed | Outcome::Failed | Outcome::Cancelled)
-                );
+            // It ended with this attempt, unless it was only to wait again.
+            let with_it = |spell: &Spell| spell.until_ms == Some(ended_ms);
+            let is_over = work.spells.iter().any(with_it) && !attempt.asked_to_requeue;
             before_ms = before_ms.saturating_add(kept_ms);
             if is_over {
                 // Whatever follows was asked to run once more, from the beginning.
                 pieces[begun..].iter_mut().for_each(|piece| piece.needed_ms = before_ms);
                 (begun, before_ms) = (pieces.len(), 0);
             }
-        }
-        let has_ended = work.spells.last().and_then(|spell| spell.until_ms);
-        if work.ended_running && has_ended.is_some_and(|until| until < to_ms) {
-            pieces[begun..].iter_mut().for_each(|piece| piece.needed_ms = before_ms);
         }
         Self { pieces, limit_ms }
     }

@@ -21,7 +21,7 @@ pub struct Waits {
     /// 99 of a hundred were not longer.
     pub p99_ms: u64,
     /// The longest.
-    pub max_ms: u64,
+    pub longest_ms: u64,
 }
 
 impl Waits {
@@ -34,7 +34,7 @@ impl Waits {
         };
         let sum: u128 = waits_ms.iter().map(|&wait| u128::from(wait)).sum();
         let mean_ms = u64::try_from(sum / u128::from(count.max(1))).unwrap_or(u64::MAX);
-        Self { count, mean_ms, p50_ms: at(50), p90_ms: at(90), p99_ms: at(99), max_ms: at(100) }
+        Self { count, mean_ms, p50_ms: at(50), p90_ms: at(90), p99_ms: at(99), longest_ms: at(100) }
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn quantiles_are_the_nearest_rank() {
         let found = Waits::of((1..=10).rev().collect());
-        assert_eq!((found.p50_ms, found.p90_ms, found.p99_ms, found.max_ms), (5, 9, 10, 10));
+        assert_eq!((found.p50_ms, found.p90_ms, found.p99_ms, found.longest_ms), (5, 9, 10, 10));
         assert_eq!((found.count, found.mean_ms), (10, 5));
         assert_eq!(Waits::of(Vec::new()), Waits::default());
     }

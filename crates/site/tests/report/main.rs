@@ -169,8 +169,8 @@ fn the_example_worked_out_by_hand() {
     assert_eq!(gpu_hours(row(&told, "b")), [4.25, 1.0, 1.0, 1.0, 1.0, 0.0]);
     assert_eq!(gpu_hours(row(&told, "")), [17.0, 16.0, 12.25, 14.0, 12.25, 3.0]);
     let a = row(&told, "a");
-    assert_eq!((a.first_waits.count, a.first_waits.max_ms), (1, 30 * MINUTE));
-    assert_eq!((a.waited.count, a.waited.max_ms), (1, 30 * MINUTE));
+    assert_eq!((a.first_waits.count, a.first_waits.longest_ms), (1, 30 * MINUTE));
+    assert_eq!((a.waited.count, a.waited.longest_ms), (1, 30 * MINUTE));
     assert_eq!(row(&told, "b").waited.count, 0);
     assert_eq!((a.sums.breaches.host_failure, a.sums.breaches.scheduler), (1, 0));
     assert_eq!((a.sums.workloads, a.sums.attempts, a.sums.preemptions), (2, 3, 0));
