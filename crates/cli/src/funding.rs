@@ -227,7 +227,8 @@ mod tests {
             "notes": ["1 workload left out"],
         });
         let text = effect_text(&effect);
-        let line = text.lines().find(|line| line.starts_with("a/a1")).expect("its line");
+        let line =
+            text.lines().find(|line| line.trim_start().starts_with("a/a1")).expect("its line");
         let cells: Vec<&str> =
             line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
         assert_eq!(cells[..4], ["a/a1", "10.0", "4.0 -> 8.0", "40.0 % -> 80.0 %"], "{text}");

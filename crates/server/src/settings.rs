@@ -56,7 +56,7 @@ impl SettingsWanted {
                 .default_min_runtime_ms
                 .unwrap_or_else(|| usual.default_min_runtime_ms.min(horizon_ms)),
             warn_before_ms: self.warn_before_ms.unwrap_or(usual.warn_before_ms),
-            time_zone: self.time_zone.clone(),
+            time_zone: self.time_zone.clone().filter(|zone| zone != "UTC"),
         };
         if let Some(zone) = &settings.time_zone {
             bursar_site::terms::time_zone(zone)

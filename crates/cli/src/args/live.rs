@@ -374,7 +374,7 @@ pub(crate) enum FundingVerb {
     },
     /// Tell what granting a request would do: the last days played again, as they were and as they would have been.
     #[command(
-        after_help = "Examples:\n  bursar funding effect 4711\n  bursar funding effect 4711 --share 1.5 --last 30d\n\nThe simulator plays what the site has seen, what waits now included, with the budgets as they are and as\nthey would be. Work that nobody has submitted yet is not in it. Only for owners of a budget above."
+        after_help = "Examples:\n  bursar funding effect 4711\n  bursar funding effect 4711 --share 1.5 --last 30d\n\nThe simulator plays what the site has seen, and what waits now, under both trees.\nWork that nobody has submitted yet is not in it.\nOnly owners of a budget above may ask."
     )]
     Effect {
         /// Its number.
