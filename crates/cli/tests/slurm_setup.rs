@@ -51,9 +51,14 @@ fn a_cluster_is_checked_divided_and_read() {
     assert!(said.contains("no partition 'mian'; give one of main"), "{said}");
     assert!(!Path::new(&path("other")).exists());
 
-    // Nothing that governing needs is missing here; somebody who is no Administrator cannot govern.
+    // Nothing that watching needs is missing here, nor what governing needs; somebody who is no Administrator cannot govern.
     let data = format!("data: {}\n", path("data"));
     let mine = std::fs::read_to_string(&config).expect("a configuration") + &data;
+    std::fs::write(&config, &mine).expect("a configuration");
+    let said = ends(0, &["slurm", "check", "--config", &config]);
+    assert!(!said.contains("MinJobAge") && said.contains("Nothing is missing"), "{said}");
+    assert!(mine.contains("\n  mode: watch\n"), "a new site watches first: {mine}");
+    let mine = mine.replace("\n  mode: watch\n", "\n  mode: govern\n");
     std::fs::write(&config, &mine).expect("a configuration");
     let said = ends(0, &["slurm", "check", "--config", &config]);
     assert!(said.contains("MinJobAge=3600") && said.contains("Nothing is missing"), "{said}");

@@ -380,16 +380,17 @@ fn assert_all_runs_are_charged(world: &World, daemon: &Alive, seen: &mut Seen, s
         }
         let spans: Vec<u64> =
             elsewhere.iter().filter_map(|one| Some(one.ended_ms? - one.started_ms?)).collect();
-        assert!(!spans.is_empty(), "seed {seed}: {ran:?}: {work:?}");
         // A host that fails takes all with it for us when we hear of it; and while the site's clock stands, nothing is
-        // charged.
+        // charged, and one run of its work cannot be told from the next.
         let standing = ran.since.saturating_sub(10 * MINUTE)..=ran.ended + 60 * MINUTE;
         if ran.with_host || outside.jumps.iter().any(|jump| standing.contains(jump)) {
             continue;
         }
+        let jumps = &outside.jumps;
+        assert!(!spans.is_empty(), "seed {seed}: jumps {jumps:?}: {ran:?}: {work:?}");
         let runs = outside.ran.iter().filter(|other| other.job == ran.job).count();
         let is_exact = spans.len() == runs && spans.contains(&(ran.ended - ran.since));
-        assert!(is_exact, "seed {seed}: {ran:?}: {work:?}");
+        assert!(is_exact, "seed {seed}: jumps {jumps:?}: {ran:?}: {work:?}");
         seen.unseen += 1;
     }
 }
