@@ -1,17 +1,23 @@
 # Writes the configuration of a Slurm cluster for tests, once. lab.sh sources this.
 # shellcheck shell=bash
 
-# A thousand ports of which nobody listens on those that this cluster needs.
+# A thousand ports of which nobody listens on those that this cluster needs, and no other cluster beside it has them:
+# several may come up at the same time, and none of them listens yet. Written down before anybody else looks.
 lab_port() {
-    local base used port free
+    local base used port free taken lock
+    exec {lock}>"$(dirname "$LAB")/bursar-slurm-ports.lock"
+    flock "$lock"
+    taken=" $(cat "$(dirname "$LAB")"/*/etc/port 2>/dev/null | tr '\n' ' ')"
     used=" $(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" { sub(/.*:/, "", $2); print $2 }' | tr '\n' ' ')"
-    for base in 16800 17800 18800 19800 20800 21800 22800 23800; do
+    for base in $(seq 16800 1000 31800); do
         free=1
+        case "$taken" in *" $base "*) free=0 ;; esac
         for port in $((base + 17)) $((base + 19)) $(seq $((base + 101)) $((base + 100 + NODES))); do
             case "$used" in *" $(printf %04X "$port") "*) free=0 ;; esac
         done
         if [ "$free" = 1 ]; then
-            echo "$base"
+            echo "$base" >"$LAB/etc/port"
+            exec {lock}>&-
             return
         fi
     done
@@ -21,8 +27,8 @@ lab_port() {
 lab_configure() {
     local host port name uid=20001 i
     host="$(hostname -s)"
-    port="$(lab_port)"
-    echo "$port" >"$LAB/etc/port"
+    lab_port
+    port="$(cat "$LAB/etc/port")"
     echo "$NODES" >"$LAB/etc/nodes"
     cp /etc/passwd /etc/group "$LAB/etc/"
     for name in "${LAB_USERS[@]}"; do
