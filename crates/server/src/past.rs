@@ -136,11 +136,7 @@ impl<C: Clock> Known<'_, C> {
                 }
                 continue;
             };
-            let until = attempt.ended_ms.map_or(u64::MAX, |ended| ended.max(started + 1));
-            // One work runs once at a time, so what overlaps is the same; but for a little, which is what a clock was set by.
-            let overlap = until.min(end).saturating_sub(started.max(span.0));
-            let shorter = (until - started).min(end - span.0);
-            if overlap == 0 || overlap < shorter / 2 {
+            if !is_same((started, attempt.ended_ms), (span.0, end)) {
                 continue;
             }
             // What still runs by our books has just ended, or is followed by this run: the next look tells.
@@ -204,6 +200,19 @@ impl<C: Clock> Known<'_, C> {
         };
         may_end && !work.attempts.iter().any(is_later)
     }
+}
+
+/// Whether a run of a work, from one moment to another, is the attempt that began, and perhaps ended, then.
+fn is_same((started, ended): (u64, Option<u64>), (from, to): (u64, u64)) -> bool {
+    // A charge never begins before its decision, within the engine's second or not: the shortest of runs then overlap its
+    // row by next to nothing. Nothing runs anew so soon.
+    let is_near = started.abs_diff(from) <= A_SECOND * 3 / 2
+        && ended.is_none_or(|ended| ended.abs_diff(to) <= A_SECOND * 3 / 2);
+    // One work runs once at a time, so what overlaps is the same; but for a little, which is what a clock was set by.
+    let until = ended.map_or(u64::MAX, |ended| ended.max(started + 1));
+    let overlap = until.min(to).saturating_sub(started.max(from));
+    let shorter = (until - started).min(to - from);
+    is_near || (overlap > 0 && overlap >= shorter / 2)
 }
 
 /// Workloads by what people know them by in the engine's queue, for work whose name is not known: an engine may have made
@@ -275,4 +284,23 @@ fn body_of(
     let ended_ms = (until < now).then_some(until);
     let (attempt, run) = (attempt.number, Some(told.run.clone()));
     Body::Stopped { workload, attempt, outcome, ended_ms, exit_code, detail, run }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_same;
+
+    #[test]
+    fn a_run_is_the_attempt_that_it_overlaps_or_lies_next_to() {
+        let row = (6_000, 7_000);
+        // A second that was charged from the decision on, which came late in it.
+        assert!(is_same((6_686, Some(7_686)), row) && is_same((6_999, Some(7_999)), row));
+        assert!(is_same((6_000, Some(7_000)), row) && is_same((6_400, None), row));
+        // It ran anew after that, or before.
+        assert!(!is_same((9_000, Some(10_000)), row) && !is_same((3_000, Some(4_000)), row));
+        let row = (60_000, 120_000);
+        assert!(is_same((60_900, Some(120_900)), row) && is_same((50_000, Some(100_000)), row));
+        assert!(!is_same((119_000, Some(180_000)), row) && !is_same((10_000, Some(61_000)), row));
+        assert!(!is_same((200_000, None), row));
+    }
 }
