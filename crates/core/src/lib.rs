@@ -19,6 +19,7 @@
 extern crate alloc;
 
 pub mod budget;
+pub mod classes;
 pub mod cluster;
 pub mod compare;
 pub mod ledger;

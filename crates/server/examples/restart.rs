@@ -55,15 +55,7 @@ impl Play {
         let budgets: BTreeMap<String, BudgetDoc> = serde_json::from_str(
             r#"{"a": {"share": 2, "children": {"a1": {"share": 1}, "a2": {"share": 1}, "a3": {"share": 2}}}, "b": {"share": 1}, "c": {"share": 1}}"#,
         )?;
-        let change = BudgetsChanged {
-            version: 1,
-            reason: "the first".into(),
-            budgets,
-            owners: vec!["boss".into()],
-            scheduled: None,
-            terms: Vec::new(),
-            terms_until_ms: None,
-        };
+        let change = BudgetsChanged::first(budgets, "boss", "the first");
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let first = [record(1, Body::Created(created)), record(2, Body::BudgetsChanged(change))];
         store.append_records(&first)?;

@@ -59,15 +59,11 @@ mod tests {
             rates_milli: BTreeMap::new(),
             site_id: None,
         };
-        let change = BudgetsChanged {
-            version: 1,
-            reason: "first".into(),
-            budgets: serde_json::from_str(r#"{"a": {"share": 1}}"#).expect("a tree"),
-            owners: vec![owner.into()],
-            scheduled: None,
-            terms: Vec::new(),
-            terms_until_ms: None,
-        };
+        let change = BudgetsChanged::first(
+            serde_json::from_str(r#"{"a": {"share": 1}}"#).expect("a tree"),
+            owner,
+            "first",
+        );
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let first = record(1, Body::Created(created));
         Site::new(&first, &record(2, Body::BudgetsChanged(change))).expect("a site")

@@ -62,6 +62,10 @@ pub(crate) struct Comings {
     pub(crate) missing: BTreeSet<u64>,
 }
 
+/// By how much a start may differ between our books and an engine that knows whole seconds, in milliseconds: charges never
+/// begin before their decision, which may come late in that second. Nothing runs anew so soon.
+pub(crate) const SAME_START_MS: u64 = 1_500;
+
 /// The records that follow from the engine's queue: what came, and what waits no longer for something else.
 pub(crate) fn comings(
     site: &Site,
@@ -69,6 +73,7 @@ pub(crate) fn comings(
     accounts: &AccountBudgets,
     watches: bool,
     now: u64,
+    site_ms: impl Fn(Moment) -> u64,
 ) -> Comings {
     let mut comings = Comings::default();
     let mut number = site.next_number();
@@ -91,6 +96,7 @@ pub(crate) fn comings(
                         comings.withdrawn.push(arrival.name.clone());
                         continue;
                     }
+                    Stage::Ended(_) if is_over(work, arrival, &site_ms) => continue,
                     Stage::Ended(_) => site.comes_again(work.number).map(|body| (None, body)),
                     Stage::Waits if work.held.is_some() => match told_of_held(work, arrival, now) {
                         None => continue,
@@ -173,6 +179,22 @@ pub(crate) fn backing_off(site: &Site, ended: &[Body], now: u64) -> Vec<Body> {
         site.hold_back(work.number, why, Some(until)).ok()
     };
     lost.filter_map(hold).collect()
+}
+
+/// Whether what its engine says to run is a run that has ended, as was seen: an engine that was stopped amidst its work may
+/// have forgotten that end.
+fn is_over(work: &Work, arrival: &Arrival, site_ms: impl Fn(Moment) -> u64) -> bool {
+    let ArrivalState::Runs { since, placement } = &arrival.state else { return false };
+    let since = site_ms(*since);
+    work.attempts.iter().any(|attempt| {
+        let is_there = attempt
+            .placement
+            .iter()
+            .any(|(host, _)| placement.iter().any(|(other, _)| other == host));
+        attempt.ended_ms.is_some()
+            && is_there
+            && attempt.started_ms.is_some_and(|at| at.abs_diff(since) <= SAME_START_MS)
+    })
 }
 
 /// Work that runs and that no order of ours started, which the site still has for waiting: the first that is to be

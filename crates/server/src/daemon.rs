@@ -388,7 +388,8 @@ impl<J: Journal, E: Engine, C: Clock> Daemon<J, E, C> {
     fn look_at_arrivals(&mut self, arrivals: &[Arrival]) -> Result<(), Failure> {
         let now = self.now_ms();
         let (accounts, watches) = (&self.options.account_budgets, self.options.watches);
-        let comings = arrivals::comings(&self.site, arrivals, accounts, watches, now);
+        let site_ms = |moment| self.clock.site_ms(moment);
+        let comings = arrivals::comings(&self.site, arrivals, accounts, watches, now, site_ms);
         self.queue.missing.retain(|number, _| comings.missing.contains(number));
         for &number in &comings.missing {
             self.queue.missing.entry(number).or_insert(now);

@@ -61,15 +61,7 @@ mod tests {
             site_id: None,
         };
         let budgets = serde_json::from_str(r#"{"a": {"share": 1}}"#).expect("a tree");
-        let change = BudgetsChanged {
-            version: 1,
-            reason: "first".into(),
-            budgets,
-            owners: vec!["boss".into()],
-            scheduled: None,
-            terms: Vec::new(),
-            terms_until_ms: None,
-        };
+        let change = BudgetsChanged::first(budgets, "boss", "first");
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let (first, second) =
             (record(1, Body::Created(created)), record(2, Body::BudgetsChanged(change)));

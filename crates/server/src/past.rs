@@ -1,7 +1,7 @@
 //! Runs of work of the engine's own queue that were over before anybody saw them, or that nobody saw end
 //! ([ADR 15](../../../docs/adr/0015-runs-that-nobody-saw.md)).
 
-use crate::arrivals::{AccountBudgets, incoming};
+use crate::arrivals::{AccountBudgets, SAME_START_MS, incoming};
 use crate::clock::Clock;
 use crate::ended::{outcome_of, span_of};
 use bursar_engine::{Arrival, PastRun};
@@ -90,7 +90,7 @@ impl<C: Clock> Known<'_, C> {
                 past.bodies.push((None, body));
                 continue;
             }
-            match works.iter().find_map(|work| self.seen(work, span)) {
+            match works.iter().find_map(|work| self.seen(work, told, span)) {
                 Some(Seen::Known) => {}
                 Some(Seen::Unclear) => past.complete = false,
                 None => {
@@ -126,7 +126,7 @@ impl<C: Clock> Known<'_, C> {
     }
 
     /// Whether a run is one of the attempts of its work.
-    fn seen(&self, work: &Work, span: (u64, u64)) -> Option<Seen> {
+    fn seen(&self, work: &Work, told: &PastRun, span: (u64, u64)) -> Option<Seen> {
         let end = span.1.max(span.0 + A_SECOND);
         for attempt in &work.attempts {
             let Some(started) = attempt.started_ms else {
@@ -136,7 +136,11 @@ impl<C: Clock> Known<'_, C> {
                 }
                 continue;
             };
-            if !is_same((started, attempt.ended_ms), (span.0, end)) {
+            let is_there = attempt
+                .placement
+                .iter()
+                .any(|(host, _)| told.placement.iter().any(|(other, _)| other == host));
+            if !is_there || !is_same((started, attempt.ended_ms), (span.0, end)) {
                 continue;
             }
             // What still runs by our books has just ended, or is followed by this run: the next look tells.
@@ -206,8 +210,8 @@ impl<C: Clock> Known<'_, C> {
 fn is_same((started, ended): (u64, Option<u64>), (from, to): (u64, u64)) -> bool {
     // A charge never begins before its decision, within the engine's second or not: the shortest of runs then overlap its
     // row by next to nothing. Nothing runs anew so soon.
-    let is_near = started.abs_diff(from) <= A_SECOND * 3 / 2
-        && ended.is_none_or(|ended| ended.abs_diff(to) <= A_SECOND * 3 / 2);
+    let is_near = started.abs_diff(from) <= SAME_START_MS
+        && ended.is_none_or(|ended| ended.abs_diff(to) <= SAME_START_MS);
     // One work runs once at a time, so what overlaps is the same; but for a little, which is what a clock was set by.
     let until = ended.map_or(u64::MAX, |ended| ended.max(started + 1));
     let overlap = until.min(to).saturating_sub(started.max(from));

@@ -490,13 +490,9 @@ fn first_records(
     };
     let laid = bursar_site::terms::lay_out(&created, &options.budgets, 0, &[]);
     let change = BudgetsChanged {
-        version: 1,
-        reason: "the site's first budgets".into(),
-        budgets: options.budgets.clone(),
-        owners: vec![options.owner.clone()],
-        scheduled: None,
         terms: laid.terms,
         terms_until_ms: laid.until_ms,
+        ..BudgetsChanged::first(options.budgets.clone(), &options.owner, "the site's first budgets")
     };
     vec![Body::Created(created), Body::BudgetsChanged(change)]
 }

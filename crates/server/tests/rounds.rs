@@ -169,16 +169,7 @@ fn first() -> Vec<Body> {
         rates_milli: BTreeMap::new(),
     };
     let budgets = serde_json::from_str(r#"{"b": {"share": 1}}"#).expect("a tree");
-    let owners = vec!["boss".into()];
-    let change = BudgetsChanged {
-        version: 1,
-        reason: "first".into(),
-        budgets,
-        owners,
-        scheduled: None,
-        terms: Vec::new(),
-        terms_until_ms: None,
-    };
+    let change = BudgetsChanged::first(budgets, "boss", "first");
     vec![Body::Created(created), Body::BudgetsChanged(change)]
 }
 

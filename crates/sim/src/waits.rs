@@ -1,34 +1,18 @@
 //! Waits by class, with exact quantiles (nearest rank).
 
 use crate::summary::{WaitQuantiles, WaitSummary};
+use bursar_core::{SpanMs, classes};
 use bursar_scenario::{Scenario, WorkloadSpec};
 use std::collections::BTreeMap;
 
-/// The longest contract of a debug run (docs/metrics.md).
-const DEBUG_RUNTIME_MAX_MS: u64 = 15 * 60_000;
-
-/// The classes of one workload: unallocated work is a class of its own, since nothing is promised to it.
+/// The classes of one workload.
 pub(crate) fn classes(scenario: &Scenario, spec: &WorkloadSpec) -> Vec<&'static str> {
-    if spec.min_runtime_ms == 0 {
-        return vec!["unallocated"];
-    }
     let one_host = scenario.hosts.iter().map(|host| host.gpus).max().unwrap_or(0);
-    let single = match spec.shape {
+    let is_single = match spec.shape {
         Some((hosts, _)) => hosts == 1,
         None => spec.gpus <= one_host,
     };
-    let size = match spec.gpus {
-        1 => "1",
-        2..=8 => "2-8",
-        9..=64 => "9-64",
-        65..=256 => "65-256",
-        _ => ">256",
-    };
-    let mut classes = vec!["all", size];
-    if single && spec.min_runtime_ms <= DEBUG_RUNTIME_MAX_MS {
-        classes.push("debug");
-    }
-    classes
+    classes::classes(u64::from(spec.gpus), SpanMs(spec.min_runtime_ms), is_single)
 }
 
 /// Waits collected per class and per budget.

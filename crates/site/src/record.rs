@@ -392,6 +392,22 @@ pub struct BudgetsChanged {
     pub terms_until_ms: Option<u64>,
 }
 
+impl BudgetsChanged {
+    /// A site's first budgets, without terms.
+    #[must_use]
+    pub fn first(budgets: BTreeMap<String, BudgetDoc>, owner: &str, reason: &str) -> Self {
+        Self {
+            version: 1,
+            reason: reason.to_owned(),
+            budgets,
+            owners: vec![owner.to_owned()],
+            scheduled: None,
+            terms: Vec::new(),
+            terms_until_ms: None,
+        }
+    }
+}
+
 /// A term of a budget, from one moment to another. Moments are in milliseconds since the site was created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TermSpan {

@@ -95,15 +95,7 @@ impl<'a> Played<'a> {
                 .collect(),
         };
         let shares: Vec<u64> = scenario.budgets.iter().map(|one| one.share_micro).collect();
-        let change = BudgetsChanged {
-            version: 1,
-            reason: "the first".into(),
-            budgets: tree(scenario, &shares),
-            owners: vec![owner.into()],
-            scheduled: None,
-            terms: Vec::new(),
-            terms_until_ms: None,
-        };
+        let change = BudgetsChanged::first(tree(scenario, &shares), owner, "the first");
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let first = [record(1, Body::Created(created)), record(2, Body::BudgetsChanged(change))];
         Journal::append(&mut store, &first)?;
@@ -198,16 +190,8 @@ impl<'a> Played<'a> {
         if let Some(shares) = shares {
             let version = self.site.budgets.version + 1;
             let owners = self.site.budgets.owners.clone();
-            let (reason, budgets) = ("as played".into(), tree(self.scenario, &shares));
-            let change = BudgetsChanged {
-                version,
-                reason,
-                budgets,
-                owners,
-                scheduled: None,
-                terms: Vec::new(),
-                terms_until_ms: None,
-            };
+            let first = BudgetsChanged::first(tree(self.scenario, &shares), "", "as played");
+            let change = BudgetsChanged { version, owners, ..first };
             self.put(Body::BudgetsChanged(change))?;
         }
         while let Some(spec) = self.scenario.workloads.get(self.next.0) {

@@ -1,11 +1,9 @@
 //! Waits: from when a workload entered the queue, or left its GPUs to wait again, to its next start.
 
 use super::facts::{Facts, WorkFacts};
+use bursar_core::{SpanMs, classes};
 use serde::Serialize;
 use utoipa::ToSchema;
-
-/// The longest contract of a debug run (docs/metrics.md).
-const DEBUG_RUNTIME_MAX_MS: u64 = 15 * 60_000;
 
 /// Exact quantiles, by nearest rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
@@ -65,23 +63,10 @@ impl Facts {
 
     /// The classes of a workload (docs/metrics.md).
     pub(super) fn classes(&self, work: &WorkFacts) -> Vec<&'static str> {
-        if work.min_runtime_ms == 0 {
-            return vec!["unallocated"];
-        }
         let one_host = self.hosts.iter().map(|host| u64::from(host.gpus)).max().unwrap_or(0);
-        let size = match work.gpus {
-            1 => "1",
-            2..=8 => "2-8",
-            9..=64 => "9-64",
-            65..=256 => "65-256",
-            _ => ">256",
-        };
-        let is_single = work.hosts_asked.map_or(work.gpus <= one_host, |hosts| hosts == 1);
-        let mut classes = vec!["all", size];
-        if is_single && work.min_runtime_ms <= DEBUG_RUNTIME_MAX_MS {
-            classes.push("debug");
-        }
-        classes
+        let gpus = work.gpus;
+        let is_single = work.hosts_asked.map_or(gpus <= one_host, |hosts| hosts == 1);
+        classes::classes(gpus, SpanMs(work.min_runtime_ms), is_single)
     }
 }
 

@@ -63,15 +63,7 @@ impl World {
         let budgets = tree(
             "a: {share: 2, owners: [ann], children: {a1: {share: 1}, a2: {share: 1}}}\nb: {share: 1}",
         );
-        let change = BudgetsChanged {
-            version: 1,
-            reason: "the first".into(),
-            budgets,
-            owners: vec!["boss".into()],
-            scheduled: None,
-            terms: Vec::new(),
-            terms_until_ms: None,
-        };
+        let change = BudgetsChanged::first(budgets, "boss", "the first");
         let record = |seq, body| Record { seq, at_ms: 0, actor: Some("boss".into()), body };
         let records =
             vec![record(1, Body::Created(created)), record(2, Body::BudgetsChanged(change))];

@@ -42,15 +42,7 @@ impl Script {
         let budgets = serde_saphyr::from_str(
             "a: {share: 3, members: [max, mia]}\nb: {share: 1, members: [bob]}",
         );
-        let change = BudgetsChanged {
-            version: 1,
-            reason: "the first".into(),
-            budgets: budgets.expect("a tree"),
-            owners: vec!["boss".into()],
-            scheduled: None,
-            terms: Vec::new(),
-            terms_until_ms: None,
-        };
+        let change = BudgetsChanged::first(budgets.expect("a tree"), "boss", "the first");
         let record = |seq, body| Record { seq, at_ms: 0, actor: None, body };
         let site =
             Site::new(&record(1, Body::Created(created)), &record(2, Body::BudgetsChanged(change)));

@@ -27,15 +27,7 @@ impl Lab {
             site_id: None,
         };
         let text = "a: {share: 1, members: [ann]}\nb: {share: 1, limit: 10, members: [bob]}";
-        let change = BudgetsChanged {
-            version: 1,
-            reason: "first".into(),
-            budgets: yaml::read(text).expect("a tree"),
-            owners: vec!["boss".into()],
-            scheduled: None,
-            terms: Vec::new(),
-            terms_until_ms: None,
-        };
+        let change = BudgetsChanged::first(yaml::read(text).expect("a tree"), "boss", "first");
         let record = |seq, body| Record { seq, at_ms: 0, actor: Some("boss".into()), body };
         let first = record(1, Body::Created(created));
         let site = Site::new(&first, &record(2, Body::BudgetsChanged(change))).expect("it begins");
