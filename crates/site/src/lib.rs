@@ -18,6 +18,7 @@ mod fold;
 pub mod forecast;
 pub mod funding;
 mod handback;
+mod notices;
 mod open;
 mod outcome;
 pub mod past;
